@@ -24,6 +24,8 @@ use crate::region::RegionCore;
 
 /// Looks at an entry before a thread that waits for it lets others run.
 const GUEST_SPINS: u32 = 256;
+/// Time without a poll of a port after which another thread that waits for a page of it polls.
+const UNPOLLED_MAX: Nanos = 100_000;
 
 /// What was touched, and from where.
 pub(crate) struct FaultTouch<'a, M: Machine> {
@@ -239,7 +241,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
         let (own, token, may_yield) = match self {
             Self::Unithread { port: own, token, may_yield } if own.id == port => (own, token, may_yield),
             Self::Unithread { port: own, token, .. } => {
-                let result = touch_ahead(touch, port, slot);
+                let result = touch_foreign(touch, port, slot);
                 if result.is_some() {
                     own.lock().waiters.count_minor_fault(token, region.place(touch.page()));
                 }
@@ -248,7 +250,7 @@ impl<'a, M: Machine> Toucher<'a, M> {
             Self::Thread if usize::from(port) < GUEST_PORTS => {
                 return guests::join(touch, region.pager.port(port), slot);
             }
-            Self::Thread => return touch_ahead(touch, port, slot),
+            Self::Thread => return touch_foreign(touch, port, slot),
         };
         let mut inner = own.lock();
         if region.table.load(touch.page()).state() != (State::Fetching { port, slot }) {
@@ -337,13 +339,21 @@ pub(crate) fn start<M: Machine>(
     Ok(())
 }
 
-/// Touches a page that another thread's port has fetched ahead: that thread may not look at it for long. `None` if it
-/// is not mapped by that.
-fn touch_ahead<M: Machine>(touch: &FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
+/// Touches a page that another thread's port fetches. What was fetched ahead there is mapped, for that thread may not
+/// look at it for long; what it waits for itself arrives if that thread does not poll, perhaps because it computes.
+/// `None` if nothing was mapped by that.
+fn touch_foreign<M: Machine>(touch: &FaultTouch<'_, M>, port: u16, slot: u16) -> Option<Result<(), PagingCause>> {
     let port = touch.region.pager.port(port);
     let mut inner = GuestPort::visit(port)?;
-    let is_mapped = inner.is_ahead(slot) && hit(&mut inner, slot, touch, port) == Hit::Mapped;
-    is_mapped.then_some(Ok(()))
+    if inner.is_ahead(slot) {
+        let is_mapped = hit(&mut inner, slot, touch, port) == Hit::Mapped;
+        return is_mapped.then_some(Ok(()));
+    }
+    let now = M::now();
+    if now.saturating_sub(inner.polled) > UNPOLLED_MAX {
+        port.turn(&touch.region.pager, now).poll(&mut inner);
+    }
+    None
 }
 
 /// Touches a page that is fetched ahead, after a look whether it has arrived.
@@ -396,6 +406,23 @@ fn wait_as_unithread<M: Machine>(
 mod tests {
     use super::*;
     use crate::fake::{self, Fake};
+
+    /// A worker that computes for long does not see what it has fetched. Nobody else's fault fails by that.
+    #[test]
+    fn a_page_that_a_worker_fetches_arrives_though_the_worker_does_not_poll() {
+        let (region, page) = (fake::region(64), PageIndex(0));
+        let pager = &*region.pager;
+        pager.seal(&region).unwrap();
+        let port = pager.port(pager.add_port(1).unwrap());
+        let (seen, now) = (region.table.load(page), Fake::now());
+        let touch = &FaultTouch::of(&region, 0, Wants::Mapping);
+        let miss = Miss { touch, seen, entered: now, deadline: Nanos::MAX };
+        assert!(start(&miss, port, &mut port.lock(), 0).is_ok());
+        assert!(matches!(region.table.load(page).state(), State::Fetching { .. }));
+        assert_eq!((bring(touch), fake::word(&region, 0)), (Ok(()), 1));
+        // The worker finds it when it comes.
+        assert_eq!(wait_as_unithread(pager, port, 0, MayYield::Now).0, Ok(()));
+    }
 
     /// Another thread that looks for what was fetched ahead here takes all completions, also that of a fetch whose
     /// unithread has joined it and not parked yet.

@@ -105,6 +105,8 @@ pub(crate) struct PortInner<M: Machine> {
     installs: Installs,
     /// What the queue pair was told last.
     posting: Posting,
+    /// When the last poll was.
+    pub(crate) polled: Nanos,
 }
 
 /// What a fetch needs to be started.
@@ -146,6 +148,7 @@ impl<M: Machine> Port<M> {
             window: DelegationWindow::new(),
             installs: Installs::Own,
             posting: Posting::default(),
+            polled: 0,
         };
         Self {
             id,
@@ -195,6 +198,7 @@ impl<M: Machine> Turn<'_, M> {
     /// As [`Turn::poll`], for a thread that polls again soon.
     pub(crate) fn poll_as(self, inner: &mut PortInner<M>, mode: PollMode) {
         inner.set_posting(mode.posting);
+        inner.polled = self.now;
         inner.poll(self, mode.installs);
         self.port.publish(inner);
     }

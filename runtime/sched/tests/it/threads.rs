@@ -446,3 +446,27 @@ fn requests_of_a_server_may_use_these_locks() {
     assert!(outcomes.iter().all(|outcome| *outcome == Outcome::Reply(())));
     assert_eq!(*adds.0.lock(), 99 * 50);
 }
+
+/// The light thread computes until another thread has read the page that it keeps its worker from seeing.
+#[test]
+fn a_worker_that_computes_keeps_no_page_from_others() {
+    if far().is_none() {
+        return;
+    }
+    let slow = "emu://?latency=1ms&size=128MiB";
+    let far = FarMemory::open(slow, FarConfig::with_local(LOCAL)).unwrap();
+    let region = Arc::new(far.region(PAGES * PAGE).unwrap());
+    (0..PAGES).for_each(|page| region.write_u64(page * PAGE, page + 1).unwrap());
+    let is_read = run(&Config::default(), &far, move || {
+        let fetched = Arc::clone(&region);
+        let fetches = spawn(move || fetched.read_u64(0));
+        yield_now();
+        let reads = std::thread::spawn(move || region.read_u64(0));
+        while !reads.is_finished() {
+            std::hint::spin_loop();
+        }
+        (reads.join().unwrap(), fetches.join().unwrap())
+    });
+    assert_eq!(is_read.unwrap(), (Ok(1), Ok(1)));
+    assert!(far.stats().major_faults > 0, "nothing was far");
+}
