@@ -7,6 +7,10 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 /// Pins the calling thread to `cpu`. A CPU that this process may not use leaves the thread where it is, with a warning.
 pub fn pin_this_thread(cpu: usize) {
     let mut set = CpuSet::new();
+    if cpu >= CpuSet::MAX_CPU {
+        tracing::warn!(cpu, "a thread is not pinned: there is no such CPU");
+        return;
+    }
     set.set(cpu);
     if let Err(error) = sched_setaffinity(None, &set) {
         tracing::warn!(%error, cpu, "a thread is not pinned");
@@ -45,6 +49,12 @@ impl Drop for Pinned {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_cpu_that_is_not_there_leaves_a_thread_where_it_is() {
+        pin_this_thread(usize::MAX);
+        drop(Pinned::to(5000));
+    }
 
     #[test]
     fn a_thread_has_its_cpus_again() {

@@ -33,9 +33,20 @@
 //! ```
 //!
 //! What stays as it is: [`yield_now`], [`crate::sleep_until`], [`crate::checkpoint`] and [`crate::sync`] work on light
-//! threads too. Thread-locals are the worker's, and shared by its light threads. A call that blocks in the kernel
-//! blocks the worker and all its light threads, and so does waiting in a no-yield section or while unwinding: the
-//! holder that is waited for must then be on another worker.
+//! threads too.
+//!
+//! # What blocks a worker
+//! A light thread that computes for long, or makes a call that blocks in the kernel, keeps its worker, and with it the
+//! light threads that have started there: yield now and then. So does one that waits, for whatever it be, in a no-yield
+//! section or while it unwinds: if what it waits for is another light thread of that worker, such as the holder of a
+//! lock that a `Drop` takes, it waits for ever. The other workers go on, also where they want a page that the blocked
+//! one has begun to fetch.
+//!
+//! # What light threads share
+//! Thread-locals are the worker's, and a light thread may be left at any touch of far memory. So no lock of the
+//! standard library, nor of another library, is held across one: the next light thread that wants it would block the
+//! worker, or pass it, where it is re-entrant. That holds for `println!` of something far: format it into a local
+//! `String` first.
 //!
 //! Files: `run` starts and ends workers, `worker` is their loop, `spawn` the life of a light thread, `local` what a
 //! worker shares, `inbox` how others name its light threads, `parker` how a thread waits and is woken, `wait_word` why
@@ -61,6 +72,12 @@ pub use self::config::{Config, ConfigError};
 pub use self::run::run;
 pub use self::spawn::{JoinHandle, SpawnError, spawn, try_spawn};
 pub use crate::worker::yield_now;
+
+/// Whether the caller is a light thread.
+#[must_use]
+pub fn is_light_thread() -> bool {
+    local::Local::current().is_some()
+}
 
 /// Sleeps this long, or a little longer; other light threads of this worker run meanwhile. An ordinary thread sleeps
 /// itself.

@@ -144,13 +144,8 @@ impl Wait {
         match &self.manner {
             Manner::Suspended { local, token } => self.suspend(local, *token, deadline),
             Manner::Yielding => self.look_until(deadline, |_| yield_now()),
-            Manner::Blocking => {
-                if self.parker.word.park(self.ticket) {
-                    self.look_until(deadline, |time| time.map_or_else(std::thread::park, std::thread::park_timeout))
-                } else {
-                    self.over()
-                }
-            }
+            Manner::Blocking if self.parker.word.park(self.ticket) => self.look_until(deadline, block()),
+            Manner::Blocking => self.over(),
         }
     }
 
@@ -168,7 +163,7 @@ impl Wait {
     }
 
     /// Looks at the word, and lets `pass` time, which is given how much is left.
-    fn look_until(&self, deadline: Option<Nanos>, pass: impl Fn(Option<Duration>)) -> Signal {
+    fn look_until(&self, deadline: Option<Nanos>, mut pass: impl FnMut(Option<Duration>)) -> Signal {
         loop {
             if let Some(signal) = self.parker.word.signal(self.ticket) {
                 return signal;
@@ -185,6 +180,21 @@ impl Wait {
     /// Why the wait ended.
     fn over(&self) -> Signal {
         self.parker.word.signal(self.ticket).expect("a thread goes on when its wait is over, and not before")
+    }
+}
+
+/// How a thread passes time that blocks. A light thread blocks its worker by that, and perhaps for ever.
+fn block() -> impl FnMut(Option<Duration>) {
+    const LONG: Duration = Duration::from_secs(1);
+    let mut warns = yonder_unithread::is_on_unithread();
+    move |left| {
+        if warns && left.is_none_or(|left| left > LONG) {
+            std::thread::park_timeout(LONG);
+            tracing::warn!("a light thread waits in a no-yield section or while it unwinds, and its worker with it");
+            warns = false;
+        } else {
+            left.map_or_else(std::thread::park, std::thread::park_timeout);
+        }
     }
 }
 

@@ -168,6 +168,7 @@ fn start_worker(
     let (ready, is_ready) = mpsc::channel::<Result<(), FarError>>();
     let (config, far, run) = (config.clone(), far.clone(), Arc::clone(run));
     threads.push(thread::Builder::new().name(format!("yonder-threads-{worker}")).spawn(move || {
+        let _guard = AbortOnPanic;
         if let Some(cpu) = config.cpus.get(worker) {
             pin_this_thread(*cpu);
         }
@@ -175,11 +176,11 @@ fn start_worker(
             Ok(port) => {
                 let local = Local::enter(Arc::clone(&run), run.worker(worker));
                 let _ = ready.send(Ok(()));
-                let _guard = AbortOnPanic;
                 Worker::new(&config, port, local).run();
                 Local::leave();
-                if let Some(reactor) = run.worker(worker).reactor() {
-                    reactor.leave_sockets();
+                let shared = run.worker(worker);
+                if let Some(reactor) = shared.reactor() {
+                    reactor.leave_sockets(&shared);
                 }
             }
             Err(error) => drop(ready.send(Err(error))),

@@ -127,7 +127,7 @@ pub enum SpawnError {
     #[error("all {0} light threads are in use: raise `light_threads`, or join some first")]
     AllInUse(usize),
     /// The caller is not a light thread.
-    #[error("light threads are spawned by light threads: call it within `yonder_sched::threads::run`")]
+    #[error("light threads are spawned by light threads: call it within `threads::run`")]
     NotALightThread,
 }
 

@@ -10,11 +10,13 @@
 
 mod channel;
 mod condvar;
+mod lock;
 mod mutex;
 pub(super) mod queue;
 mod semaphore;
 
 pub use self::channel::{Receiver, RecvError, SendError, Sender, channel};
 pub use self::condvar::{Condvar, WaitTimeout};
+pub use self::lock::Lock;
 pub use self::mutex::{Mutex, MutexGuard};
 pub use self::semaphore::{Permit, Semaphore};

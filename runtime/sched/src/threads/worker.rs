@@ -1,8 +1,10 @@
 //! [`Worker`]: a thread that runs light threads.
 //!
 //! A turn: map the pages that have arrived; let those go on whose page, wake-up or time has come, in the order in which
-//! that was seen; start a new light thread; let one go on that has yielded, or all of them if there was nothing else. A
-//! turn runs each light thread at most once, so none waits longer than for the others' next steps.
+//! that was seen; then start some new light threads, and let some go on that have yielded. A turn runs each light
+//! thread at most once, so one that is ready waits for the next steps of the others at most. Of new ones, and of those
+//! that have yielded, each turn takes one, or an eighth as many as were ready if that is more (all that have yielded,
+//! if there was nothing else): so a worker that has many takes no more new ones in the same time than another.
 //!
 //! Light threads that have started are not counted against a limit of their own: those that are spawned are bounded,
 //! and one that has not started may be the one for which all the others wait.
@@ -23,8 +25,10 @@ use super::spawn::Task;
 use crate::config::Idle;
 use crate::worker::{CROWD, GIVE_WAY_AT, SUSPENSION, Suspension, sleep_span};
 
-/// Turns between two looks at sockets, while light threads are ready.
-const TURNS_WITHOUT_SOCKETS_MAX: u32 = 16;
+/// Longest time between two looks at sockets while light threads are ready, but for the length of a turn.
+const WITHOUT_SOCKETS_MAX: Nanos = 100_000;
+/// For so many that were ready a turn starts a new light thread, and lets one go on that has yielded.
+const READY_A_NEW_ONE: usize = 8;
 
 /// What a turn did.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -47,8 +51,8 @@ pub(super) struct Worker {
     yielded: VecDeque<u32>,
     /// How many wait for what the port will see.
     fetching: usize,
-    /// Turns since the last look at sockets.
-    turns_without_sockets: u32,
+    /// When sockets were looked at last.
+    looked_at_sockets: Nanos,
     quantum: Option<Nanos>,
     idle: Idle,
 }
@@ -61,7 +65,7 @@ impl Worker {
             suspended: (0..config.light_threads).map(|_| None).collect(),
             yielded: VecDeque::with_capacity(64),
             fetching: 0,
-            turns_without_sockets: 0,
+            looked_at_sockets: 0,
             quantum: config.preempt.map(saturating_nanos),
             idle: config.idle,
         }
@@ -80,7 +84,7 @@ impl Worker {
                 self.local.shared.inbox.collect(ready);
             });
             self.local.fire_timers(now);
-            self.look_at_sockets();
+            self.look_at_sockets(now);
             retry.drain(..).for_each(|token| self.resume_suspended(token));
             match self.turn() {
                 Turn::Progress => last_progress = now,
@@ -107,12 +111,11 @@ impl Worker {
     }
 
     /// Lets those go on whose sockets are ready: at each turn while there is nothing else, for a look is a system call.
-    fn look_at_sockets(&mut self) {
+    fn look_at_sockets(&mut self, now: Nanos) {
         let Some(reactor) = self.local.shared.reactor() else { return };
-        self.turns_without_sockets += 1;
         let has_turns = self.local.with_ready(|ready| !ready.is_empty());
-        if !has_turns || self.turns_without_sockets >= TURNS_WITHOUT_SOCKETS_MAX {
-            self.turns_without_sockets = 0;
+        if !has_turns || now.saturating_sub(self.looked_at_sockets) >= WITHOUT_SOCKETS_MAX {
+            self.looked_at_sockets = now;
             reactor.dispatch();
         }
     }
@@ -124,13 +127,16 @@ impl Worker {
             let token = self.local.with_ready(VecDeque::pop_front).expect("only the worker takes what is ready");
             self.resume_suspended(token);
         }
-        let new = self.local.run.take_new();
-        let has_new = new.is_some();
-        if let Some(unithread) = new {
+        let others = (ready / READY_A_NEW_ONE).max(1);
+        let mut new = 0;
+        while new < others
+            && let Some(unithread) = self.local.run.take_new()
+        {
             self.resume(unithread.start(|task| task.job.run()));
+            new += 1;
         }
-        let is_progress = ready > 0 || has_new;
-        let yielded = if is_progress { yielded.min(1) } else { yielded };
+        let is_progress = ready > 0 || new > 0;
+        let yielded = if is_progress { yielded.min(others) } else { yielded };
         for _ in 0..yielded {
             let token = self.yielded.pop_front().expect("only the worker takes what has yielded");
             self.resume_suspended(token);

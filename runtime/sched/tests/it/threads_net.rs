@@ -3,7 +3,8 @@
 use std::io::{Read, Write};
 use std::net::Shutdown;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use yonder_paging::{Config as FarConfig, FarMemory, Region};
 use yonder_sched::Idle;
@@ -164,4 +165,66 @@ fn ordinary_threads_use_these_sockets_too() {
     stream.read_exact(&mut bytes).unwrap();
     assert_eq!(&bytes, b"hello");
     echoes.join().unwrap();
+}
+
+/// The first worker is told of the stream's changes, and then computes until the second has read from it.
+#[test]
+fn a_worker_that_computes_keeps_no_socket_from_others() {
+    let Some(far) = far() else { return };
+    run(&Config::with_workers(2), &far, || {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut peer = std::net::TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let stream = TcpStream::from_std(listener.accept().unwrap().0).unwrap();
+        stream.set_timeout(Some(Duration::from_secs(60)));
+        let stream = Arc::new(stream);
+        let here = std::thread::current().id();
+        let first = Arc::clone(&stream);
+        let registers = spawn(move || {
+            let mut byte = [0];
+            (&*first).read_exact(&mut byte).unwrap();
+            std::thread::current().id()
+        });
+        let mut written = peer.try_clone().unwrap();
+        std::thread::spawn(move || written.write_all(b"x").unwrap()).join().unwrap();
+        let registered = registers.join().unwrap();
+        let is_read = Arc::new(AtomicBool::new(false));
+        let (second, sets) = (Arc::clone(&stream), Arc::clone(&is_read));
+        // This worker computes, so the other one reads.
+        let reads = spawn(move || {
+            assert_ne!(std::thread::current().id(), here);
+            let mut byte = [0];
+            (&*second).read_exact(&mut byte).unwrap();
+            sets.store(true, Ordering::Release);
+        });
+        peer.write_all(b"y").unwrap();
+        let start = Instant::now();
+        while !is_read.load(Ordering::Acquire) && start.elapsed() < Duration::from_secs(30) {
+            std::hint::spin_loop();
+        }
+        assert!(is_read.load(Ordering::Acquire), "the worker that was told first is {registered:?}, this is {here:?}");
+        reads.join().unwrap();
+    })
+    .unwrap();
+}
+
+#[test]
+fn a_wait_for_a_socket_ends_at_its_time() {
+    let Some(far) = far() else { return };
+    let ends = || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.set_timeout(Some(Duration::from_millis(2)));
+        assert_eq!(listener.accept().unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+        let mut stream = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (peer, _) = listener.accept().unwrap();
+        stream.set_timeout(Some(Duration::from_millis(2)));
+        assert_eq!(stream.read(&mut [0]).unwrap_err().kind(), std::io::ErrorKind::TimedOut);
+        (&peer).write_all(b"x").unwrap();
+        stream.set_timeout(None);
+        let mut byte = [0];
+        stream.read_exact(&mut byte).unwrap();
+        assert_eq!(byte, *b"x");
+    };
+    run(&Config::default(), &far, ends).unwrap();
+    // An ordinary thread's too.
+    ends();
 }

@@ -1,7 +1,7 @@
 //! [`Reactor`]: a worker's sockets, and how the kernel tells that they are ready.
 //!
-//! One epoll for each worker. A socket is registered once, with the worker whose light thread first waits for it, and
-//! every change is told once (edge-triggered): so waiting costs no system call. A worker with a reactor sleeps on it,
+//! One epoll for each worker. A socket is registered once with each worker whose light threads wait for it, and every
+//! change is told once there (edge-triggered): so waiting costs no system call. A worker with a reactor sleeps on it,
 //! and is woken by an event of its own.
 
 use std::collections::HashMap;
@@ -13,9 +13,11 @@ use std::time::Duration;
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use yonder_units::saturating_nanos;
 
-use super::source::Source;
+use super::source::{Source, timespec};
 use crate::threads::guarded::Guarded;
+use crate::threads::local::WorkerShared;
 
 /// Events that are taken with one call.
 const EVENTS_MAX: usize = 64;
@@ -65,10 +67,10 @@ impl Reactor {
     }
 
     /// Leaves all sockets, which may outlive the worker. Called when its light threads have ended.
-    pub(in crate::threads) fn leave_sockets(&self) {
+    pub(in crate::threads) fn leave_sockets(&self, worker: &Arc<WorkerShared>) {
         let left = self.sources.with(|sources| std::mem::take(&mut sources.by_number));
         for source in left.into_values() {
-            source.unregister();
+            source.unregister(worker);
         }
     }
 
@@ -85,7 +87,7 @@ impl Reactor {
 
     /// Sleeps until a socket is ready, the worker is woken, or this time has passed.
     pub(in crate::threads) fn sleep(&self, span: Duration) {
-        let timeout = Timespec { tv_sec: span.as_secs().cast_signed(), tv_nsec: span.subsec_nanos().into() };
+        let timeout = timespec(saturating_nanos(span));
         // Through `poll`, whose timeout is exact. A signal ends it early, as anything may.
         let _ = poll(&mut [PollFd::from_borrowed_fd(self.epoll.as_fd(), PollFlags::IN)], Some(&timeout));
     }

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, ToSocketAddrs};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::time::Duration;
 
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
@@ -30,6 +32,11 @@ impl TcpListener {
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, peer) = self.io.attempt(Direction::In, std::net::TcpListener::accept)?;
         Ok((TcpStream::from_std(stream)?, peer))
+    }
+
+    /// From now on a connection is waited for this long at most, and then it is an error ([`io::ErrorKind::TimedOut`]).
+    pub fn set_timeout(&self, timeout: Option<Duration>) {
+        self.io.set_timeout(timeout);
     }
 
     /// Where it listens.
@@ -83,6 +90,12 @@ impl TcpStream {
         self.io.socket().set_nodelay(at_once)
     }
 
+    /// From now on each read and each write waits this long at most, and then it is an error
+    /// ([`io::ErrorKind::TimedOut`]).
+    pub fn set_timeout(&self, timeout: Option<Duration>) {
+        self.io.set_timeout(timeout);
+    }
+
     /// Closes one direction or both.
     pub fn shutdown(&self, how: Shutdown) -> io::Result<()> {
         self.io.socket().shutdown(how)
@@ -105,6 +118,18 @@ fn is_connected(stream: &std::net::TcpStream) -> io::Result<()> {
     match stream.peer_addr() {
         Err(error) if error.kind() == io::ErrorKind::NotConnected => Err(io::ErrorKind::WouldBlock.into()),
         result => result.map(drop),
+    }
+}
+
+impl AsFd for TcpListener {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.socket().as_fd()
+    }
+}
+
+impl AsFd for TcpStream {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.io.socket().as_fd()
     }
 }
 

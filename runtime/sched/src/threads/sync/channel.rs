@@ -15,13 +15,13 @@ use crate::threads::guarded::Guarded;
 use crate::threads::parker::{Wait, Waiter};
 use crate::threads::wait_word::Signal;
 
-/// The other side is gone: the message that could not be sent.
+/// The other side is gone, or the channel was closed: the message that could not be sent.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct SendError<T>(pub T);
 
-/// The other side is gone, and so are its messages.
+/// The other side is gone, or the channel was closed, and so are its messages.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-#[error("the channel is empty and has no senders any more")]
+#[error("the channel is empty, and closed or without senders")]
 pub struct RecvError;
 
 /// The side of a channel that sends. It can be cloned; the channel is closed when the last is dropped.
@@ -46,6 +46,7 @@ struct State<T> {
     promised_places: usize,
     senders: usize,
     receivers: usize,
+    is_closed: bool,
     waiting_senders: WaitQueue,
     waiting_receivers: WaitQueue,
 }
@@ -64,6 +65,7 @@ pub fn channel<T: Send>(bound: usize) -> (Sender<T>, Receiver<T>) {
         promised_places: 0,
         senders: 1,
         receivers: 1,
+        is_closed: false,
         waiting_senders: WaitQueue::new(),
         waiting_receivers: WaitQueue::new(),
     }));
@@ -73,6 +75,11 @@ pub fn channel<T: Send>(bound: usize) -> (Sender<T>, Receiver<T>) {
 impl<T> State<T> {
     fn has_place(&self) -> bool {
         self.messages.len() + self.promised_places < self.bound
+    }
+
+    /// Whether a message that is sent would be received by nobody.
+    fn takes_no_more(&self) -> bool {
+        self.receivers == 0 || self.is_closed
     }
 
     fn has_message(&self) -> bool {
@@ -121,7 +128,7 @@ impl<T: Send> Sender<T> {
         let mut message = Some(message);
         let wait = Wait::begin();
         let found = self.shared.with(|state| {
-            if state.receivers == 0 {
+            if state.takes_no_more() {
                 Found::Closed
             } else if state.has_place() {
                 Found::Served(message.take().and_then(|message| state.put(message)))
@@ -139,11 +146,26 @@ impl<T: Send> Sender<T> {
         message.map_or(Ok(()), |message| Err(SendError(message)))
     }
 
-    /// Puts a message where a place was promised, unless the receivers are gone meanwhile.
+    /// Closes the channel for all: nothing more is sent, also by who waits for room, and what was sent is received.
+    pub fn close(&self) {
+        let unserved = self.shared.with(|state| {
+            state.is_closed = true;
+            [std::mem::take(&mut state.waiting_senders), std::mem::take(&mut state.waiting_receivers)]
+        });
+        unserved.into_iter().for_each(WaitQueue::close_all);
+    }
+
+    /// Whether [`close`](Self::close) was called, or all receivers are gone.
+    #[must_use]
+    pub fn is_closed(&self) -> bool {
+        self.shared.with(|state| state.takes_no_more())
+    }
+
+    /// Puts a message where a place was promised, unless nobody will take it.
     fn send_promised(&self, message: &mut Option<T>) {
         let receiver = self.shared.with(|state| {
             state.promised_places -= 1;
-            if state.receivers == 0 { None } else { message.take().and_then(|message| state.put(message)) }
+            if state.takes_no_more() { None } else { message.take().and_then(|message| state.put(message)) }
         });
         wake(receiver);
     }
@@ -159,7 +181,7 @@ impl<T: Send> Receiver<T> {
         let found = self.shared.with(|state| {
             if state.has_message() {
                 Found::Served(state.take())
-            } else if state.senders == 0 {
+            } else if state.senders == 0 || state.is_closed {
                 Found::Closed
             } else {
                 state.waiting_receivers.push(&wait);
@@ -234,7 +256,7 @@ impl<T> fmt::Debug for SendError<T> {
 
 impl<T> fmt::Display for SendError<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the channel has no receivers any more")
+        f.write_str("the channel is closed or has no receivers any more")
     }
 }
 
@@ -299,6 +321,36 @@ mod tests {
             assert_eq!(waits.join().unwrap(), Err(SendError("second")));
         });
         assert_eq!(sender.send("third"), Err(SendError("third")));
+    }
+
+    #[test]
+    fn a_closed_channel_gives_out_what_was_sent_and_takes_no_more() {
+        let (sender, receiver) = channel(1);
+        sender.send("first").unwrap();
+        std::thread::scope(|scope| {
+            let waits = scope.spawn(|| sender.send("second"));
+            while sender.shared.with(|state| state.waiting_senders.is_empty()) {
+                std::thread::yield_now();
+            }
+            sender.close();
+            assert_eq!(waits.join().unwrap(), Err(SendError("second")));
+        });
+        assert_eq!((receiver.recv(), receiver.recv()), (Ok("first"), Err(RecvError)));
+        assert_eq!(sender.send("third"), Err(SendError("third")));
+    }
+
+    #[test]
+    fn a_place_that_was_promised_is_of_no_use_after_the_close() {
+        let (sender, receiver) = channel(1);
+        sender.send("first").unwrap();
+        let wait = Wait::begin();
+        sender.shared.with(|state| state.waiting_senders.push(&wait));
+        std::thread::scope(|scope| assert_eq!(scope.spawn(|| receiver.recv()).join().unwrap(), Ok("first")));
+        sender.close();
+        let mut message = Some("second");
+        assert_eq!(wait.park(), Signal::Granted);
+        sender.send_promised(&mut message);
+        assert_eq!((message, receiver.recv()), (Some("second"), Err(RecvError)));
     }
 
     #[test]

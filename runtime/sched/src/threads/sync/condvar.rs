@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use yonder_units::{Nanos, saturating_nanos};
 
+use super::lock::Lock;
 use super::mutex::MutexGuard;
 use super::queue::WaitQueue;
 use crate::threads::guarded::Guarded;
@@ -50,17 +51,35 @@ impl Condvar {
 
     fn wait_until<'a, T>(&self, guard: MutexGuard<'a, T>, deadline: Option<Nanos>) -> (MutexGuard<'a, T>, WaitTimeout) {
         let mutex = guard.mutex();
+        let ended = self.wait_released(|| drop(guard), deadline);
+        (mutex.lock(), ended)
+    }
+
+    /// The same as [`wait_timeout`](Self::wait_timeout), for a [`Lock`] that the caller holds, and without end if no
+    /// time is given.
+    ///
+    /// # Panics
+    /// If nobody holds the lock.
+    pub fn wait_holding(&self, lock: &Lock, span: Option<Duration>) -> WaitTimeout {
+        assert!(lock.is_held(), "who waits for a condition holds the lock");
+        let deadline = span.map(|span| yonder_clock::now().saturating_add(saturating_nanos(span)));
+        let release = || assert!(lock.release(), "who waits for a condition holds the lock");
+        let ended = self.wait_released(release, deadline);
+        lock.hold();
+        ended
+    }
+
+    fn wait_released(&self, release: impl FnOnce(), deadline: Option<Nanos>) -> WaitTimeout {
         let wait = Wait::begin();
         self.waiters.with(|waiters| waiters.push(&wait));
-        drop(guard);
-        let ended = match wait.park_until(deadline) {
+        release();
+        match wait.park_until(deadline) {
             Signal::TimedOut => {
                 self.waiters.with(|waiters| waiters.remove(&wait));
                 WaitTimeout::TimedOut
             }
             Signal::Granted | Signal::Closed => WaitTimeout::Notified,
-        };
-        (mutex.lock(), ended)
+        }
     }
 
     /// Ends the wait of the one that has waited longest, if any waits.

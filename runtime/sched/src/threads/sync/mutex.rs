@@ -1,37 +1,18 @@
-//! [`Mutex`]: a lock that is handed from holder to waiter.
+//! [`Mutex`]: a [`Lock`] and the value that it guards.
 //!
-//! ```text
-//!   FREE <--- lock, unlock: one exchange each ---> HELD          nobody waits
-//!     ^                                              | another thread queues
-//!     |                                              v
-//!     +--------- unlock with an empty queue ------ CONTENDED ---+
-//!                                                    ^          | unlock: the first waiter holds it now
-//!                                                    +----------+
-//! ```
-//!
-//! The word becomes `CONTENDED` under the lock of the queue, and its holder's exchange fails then: so it comes to the
-//! queue's lock, and finds the waiter. The value is in a mutex of the standard library, which is free whenever the word
-//! is held by somebody new: it is tried, and never waited for.
+//! The value is in a mutex of the standard library, which is free whenever the lock is held by somebody new: it is
+//! tried, and never waited for.
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::sync::TryLockError;
-use std::sync::atomic::{AtomicU32, Ordering};
 
-use super::queue::WaitQueue;
-use crate::threads::guarded::Guarded;
-use crate::threads::parker::Wait;
-
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and there may be waiters.
-const CONTENDED: u32 = 2;
+use super::lock::Lock;
 
 /// A mutual exclusion lock whose waiters park, first come, first served.
 #[derive(Default)]
 pub struct Mutex<T> {
-    word: AtomicU32,
-    waiters: Guarded<WaitQueue>,
+    lock: Lock,
     value: std::sync::Mutex<T>,
 }
 
@@ -49,24 +30,18 @@ struct Held<'a, T>(&'a Mutex<T>);
 impl<T> Mutex<T> {
     /// A free mutex.
     pub const fn new(value: T) -> Self {
-        Self {
-            word: AtomicU32::new(FREE),
-            waiters: Guarded::new(WaitQueue::new()),
-            value: std::sync::Mutex::new(value),
-        }
+        Self { lock: Lock::new(), value: std::sync::Mutex::new(value) }
     }
 
     /// Takes the lock, and waits for it if it is held. A holder that panicked has released it.
     pub fn lock(&self) -> MutexGuard<'_, T> {
-        if !self.try_hold() {
-            self.hold_slowly();
-        }
+        self.lock.hold();
         self.guard()
     }
 
     /// Takes the lock if it is free.
     pub fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
-        self.try_hold().then(|| self.guard())
+        self.lock.try_hold().then(|| self.guard())
     }
 
     /// The value, of which there is no other borrow.
@@ -79,26 +54,6 @@ impl<T> Mutex<T> {
         self.value.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
-    #[inline]
-    fn try_hold(&self) -> bool {
-        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
-    }
-
-    #[cold]
-    fn hold_slowly(&self) {
-        let wait = Wait::begin();
-        let is_queued = self.waiters.with(|waiters| {
-            let is_queued = self.word.swap(CONTENDED, Ordering::Acquire) != FREE;
-            if is_queued {
-                waiters.push(&wait);
-            }
-            is_queued
-        });
-        if is_queued {
-            wait.park();
-        }
-    }
-
     /// The guard of the caller, who holds the lock.
     #[inline]
     fn guard(&self) -> MutexGuard<'_, T> {
@@ -108,30 +63,6 @@ impl<T> Mutex<T> {
             Err(TryLockError::WouldBlock) => panic!("a mutex has two holders"),
         };
         MutexGuard { value, held: Held(self) }
-    }
-
-    #[inline]
-    fn release(&self) {
-        if self.word.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_err() {
-            self.hand_over();
-        }
-    }
-
-    #[cold]
-    fn hand_over(&self) {
-        let next = self.waiters.with(|waiters| {
-            let next = waiters.pop();
-            let word = match (&next, waiters.is_empty()) {
-                (None, _) => FREE,
-                (Some(_), true) => HELD,
-                (Some(_), false) => CONTENDED,
-            };
-            self.word.store(word, Ordering::Release);
-            next
-        });
-        if let Some(next) = next {
-            assert!(next.grant(), "who waits for a lock waits until it has it");
-        }
     }
 }
 
@@ -145,7 +76,7 @@ impl<'a, T> MutexGuard<'a, T> {
 impl<T> Drop for Held<'_, T> {
     #[inline]
     fn drop(&mut self) {
-        self.0.release();
+        assert!(self.0.lock.release(), "who has the guard holds the lock");
     }
 }
 
@@ -192,7 +123,7 @@ mod tests {
                 scope.spawn(|| (0..20_000).for_each(|_| *mutex.lock() += 1));
             }
         });
-        assert_eq!(mutex.word.load(Ordering::Relaxed), FREE);
+        assert!(mutex.try_lock().is_some());
         assert_eq!(mutex.into_inner(), 80_000);
     }
 

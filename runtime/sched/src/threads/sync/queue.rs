@@ -34,6 +34,18 @@ impl WaitQueue {
         }
     }
 
+    /// Takes the first out, at most so many.
+    pub(in crate::threads) fn take(&mut self, most: usize) -> Self {
+        Self(self.0.drain(..most.min(self.0.len())).collect())
+    }
+
+    /// Wakes all of them, each of whom waits until this.
+    pub(in crate::threads) fn grant_each(self) {
+        for waiter in self.0 {
+            assert!(waiter.grant(), "who waits here waits until it is served");
+        }
+    }
+
     /// Wakes all of them.
     pub(in crate::threads) fn grant_all(self) {
         for waiter in self.0 {
@@ -47,7 +59,6 @@ impl WaitQueue {
         self.0.iter().for_each(Waiter::close);
     }
 
-    #[cfg(all(test, not(yonder_loom)))]
     pub(in crate::threads) fn len(&self) -> usize {
         self.0.len()
     }

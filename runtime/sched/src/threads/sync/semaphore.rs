@@ -7,7 +7,7 @@ use std::fmt;
 
 use super::queue::WaitQueue;
 use crate::threads::guarded::Guarded;
-use crate::threads::parker::{Wait, Waiter};
+use crate::threads::parker::Wait;
 
 /// A number of permits, whose waiters park, first come, first served.
 pub struct Semaphore {
@@ -58,11 +58,15 @@ impl Semaphore {
         self.take_free().then(|| Permit { semaphore: self })
     }
 
-    /// Adds so many permits. The first waiters get them.
+    /// Adds so many permits. The first waiters get them. There are [`usize::MAX`] at most.
     pub fn add_permits(&self, permits: usize) {
-        for _ in 0..permits {
-            self.release();
-        }
+        let served = self.state.with(|state| {
+            let served = state.waiters.take(permits);
+            assert!(served.is_empty() || state.free == 0, "no permit is free while somebody waits");
+            state.free = state.free.saturating_add(permits - served.len());
+            served
+        });
+        served.grant_each();
     }
 
     /// Permits that are free now.
@@ -74,12 +78,6 @@ impl Semaphore {
     fn take_free(&self) -> bool {
         self.state.with(State::take_free)
     }
-
-    fn release(&self) {
-        if let Some(next) = self.state.with(State::release) {
-            assert!(next.grant(), "who waits for a permit waits until it has one");
-        }
-    }
 }
 
 impl State {
@@ -87,14 +85,6 @@ impl State {
         let is_free = self.free > 0;
         self.free -= usize::from(is_free);
         is_free
-    }
-
-    /// Frees a permit, or says who has it now.
-    fn release(&mut self) -> Option<Waiter> {
-        let next = self.waiters.pop();
-        assert!(next.is_none() || self.free == 0, "no permit is free while somebody waits");
-        self.free += usize::from(next.is_none());
-        next
     }
 }
 
@@ -107,7 +97,7 @@ impl Permit<'_> {
 
 impl Drop for Permit<'_> {
     fn drop(&mut self) {
-        self.semaphore.release();
+        self.semaphore.add_permits(1);
     }
 }
 
@@ -150,5 +140,8 @@ mod tests {
         let both = (semaphore.try_acquire(), semaphore.try_acquire());
         assert!(both.0.is_some() && both.1.is_some());
         assert_eq!(semaphore.free(), 0);
+        semaphore.add_permits(usize::MAX);
+        semaphore.add_permits(usize::MAX);
+        assert_eq!(semaphore.free(), usize::MAX);
     }
 }
