@@ -1,9 +1,10 @@
 //! `cargo xtask install --prefix DIR`: the command, the library that `yonder run` preloads, the guides beside it, the C
-//! library, its header and its pkg-config file, and the header for guides, where programs of this machine find them.
+//! library, its headers and its pkg-config file, and the header for guides, where programs of this machine find them.
 //!
 //! [`Built`] is what cargo has made: of a release build, or what lies in a folder of cargo's that `--from` names, for
 //! who has built already. Each file is written beside its place and then renamed, so that a program that runs keeps
-//! what it has. Neighbours: `edge/capi` has the header and the template, and its build script the same [`ABI_VERSION`].
+//! what it has. Neighbours: `edge/capi` has the headers and the template, and its build script the same
+//! [`ABI_VERSION`].
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -174,7 +175,7 @@ impl Built {
 /// Puts everything into its place, and returns the places.
 fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<Vec<PathBuf>, String> {
     let template = root.join(INTERFACE).join("yonder.pc.in");
-    let header = root.join(INTERFACE).join("include/yonder.h");
+    let headers = root.join(INTERFACE).join("include");
     let described = String::from_utf8_lossy(&read(&template)?)
         .replace("@PREFIX@", &prefix.to_string_lossy())
         .replace("@VERSION@", version);
@@ -187,7 +188,8 @@ fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<V
         link(&real, prefix.join("lib").join(&soname))?,
         link(&soname, prefix.join("lib/libyonder.so"))?,
         place(&read(&built.archive)?, prefix.join("lib/libyonder.a"), Use::Read)?,
-        place(&read(&header)?, prefix.join("include/yonder.h"), Use::Read)?,
+        place(&read(&headers.join("yonder.h"))?, prefix.join("include/yonder.h"), Use::Read)?,
+        place(&read(&headers.join("yonder_threads.h"))?, prefix.join("include/yonder_threads.h"), Use::Read)?,
         place(&read(&root.join(GUIDE_HEADER))?, prefix.join("include/yonder_guide.h"), Use::Read)?,
         place(described.as_bytes(), prefix.join("lib/pkgconfig/yonder.pc"), Use::Read)?,
     ];

@@ -32,7 +32,7 @@ const USAGE: &str = "type one of
                                   lanes, moves between nodes, the pager on a model of the kernel; all if none is named.
                                   --seed N [--trace] tells one run
   cargo xtask fuzz smoke          hostile inputs for every target; fuzz TARGET --seconds N, fuzz replay TARGET FILE
-  cargo xtask install --prefix DIR   the command, the C library, yonder.h and yonder.pc [--from target/release]";
+  cargo xtask install --prefix DIR   the command, the C library, its headers and yonder.pc [--from target/release]";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();

@@ -6,6 +6,7 @@
 //! UNSAFETY: it exports functions that read C's pointers, and copies what moves.
 
 use std::ffi::{c_int, c_void};
+use std::sync::Arc;
 
 use yonder_paging::far_heap::{FarHeap, Magazine, Misuse};
 
@@ -64,16 +65,20 @@ pub extern "C" fn yonder_malloc(bytes: usize) -> *mut c_void {
 #[unsafe(no_mangle)]
 pub extern "C" fn yonder_calloc(count: usize, bytes: usize) -> *mut c_void {
     let Some(all) = count.checked_mul(bytes) else { return full(usize::MAX) };
-    let zeros = |heap: &FarHeap, magazine: &mut Magazine| {
-        let address = heap.alloc(magazine, all, ALIGN)?;
+    // The writes wait for pages, and a light thread may be left then: not within `with_heap`.
+    let address = with_heap(|heap, magazine| Some((heap.alloc(magazine, all, ALIGN)?, Arc::clone(heap))));
+    let zeros = address.map(|found| {
+        let (address, heap) = found?;
         if heap.zero(address).is_err() {
             // The node does not answer: there is no memory.
-            heap.free(magazine, address).expect("it was just given out");
+            of_block(std::ptr::with_exposed_provenance_mut(address), |heap, magazine, address| {
+                heap.free(magazine, address)
+            });
             return None;
         }
         Some(address)
-    };
-    given(with_heap(zeros), all)
+    });
+    given(zeros, all)
 }
 
 /// `yonder_memalign` of `yonder.h`.

@@ -12,7 +12,7 @@ use std::ffi::{c_char, c_int, c_void};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use yonder::{Advice, Config, Deadlines, FarMemory, Prefetch};
+use yonder::{Advice, Config, Deadlines, FarMemory, Prefetch, no_yield};
 use yonder_paging::far_heap::{FarHeap, Magazine, NoHandlers, Share};
 use yonder_trap::hold_back;
 
@@ -96,9 +96,20 @@ fn lock() -> MutexGuard<'static, Option<Arc<FarHeap>>> {
     OPEN.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Does `work` with the heap and this thread's magazine; `None` if no far memory is open.
+/// Does `work` with the heap and this thread's magazine; `None` if no far memory is open. A light thread is not left
+/// meanwhile: the others of its worker have the same magazine.
 #[inline]
-pub(crate) fn with_heap<T>(work: impl Fn(&FarHeap, &mut Magazine) -> T) -> Option<T> {
+pub(crate) fn with_heap<T>(work: impl Fn(&Arc<FarHeap>, &mut Magazine) -> T) -> Option<T> {
+    no_yield(|| with_mine(work))
+}
+
+/// Does `work`, which touches nothing far, with the heap; `None` if no far memory is open.
+pub(crate) fn with_open<T>(work: impl FnOnce(&Arc<FarHeap>) -> T) -> Option<T> {
+    no_yield(|| lock().as_ref().map(work))
+}
+
+#[inline]
+fn with_mine<T>(work: impl Fn(&Arc<FarHeap>, &mut Magazine) -> T) -> Option<T> {
     let with_mine = |mine: &RefCell<Option<Mine>>| {
         let mut mine = mine.borrow_mut();
         if mine.is_none() {
@@ -166,7 +177,8 @@ pub unsafe extern "C" fn yonder_memory_open(config: *const YonderMemoryConfig) -
         let heap = hold_back(|| -> Result<FarHeap, Failure> {
             let region = FarMemory::open(url, config)?.region(memory_bytes)?;
             // They may not allocate, as with the C library's heap.
-            let no_handlers = NoHandlers { in_changes: |code| code(), in_discards: |code| hold_back(code) };
+            let no_handlers =
+                NoHandlers { in_changes: |code| code(), in_discards: |code| no_yield(|| hold_back(code)) };
             Ok(FarHeap::without_handlers(region, no_handlers))
         })?;
         heap.guide_paging();
@@ -206,9 +218,8 @@ pub unsafe extern "C" fn yonder_memory_stats(stats: *mut YonderMemory) -> c_int 
     answer(|| {
         // SAFETY: as the caller promises.
         let out = unsafe { Out::required(stats, "stats")? };
-        let open = lock();
-        let heap = open.as_ref().ok_or_else(not_open)?;
-        let (usage, stats) = (heap.usage(), heap.region().far().stats());
+        let seen = with_open(|heap| (heap.usage(), heap.region().far().stats()));
+        let (usage, stats) = seen.ok_or_else(not_open)?;
         let page = yonder::units::PAGE_BYTES as u64;
         out.set(YonderMemory {
             memory_bytes: usage.bytes,
@@ -231,9 +242,8 @@ pub unsafe extern "C" fn yonder_memory_stats(stats: *mut YonderMemory) -> c_int 
 pub extern "C" fn yonder_swap_advise(address: *const c_void, bytes: usize, out: c_int) -> c_int {
     answer(|| {
         let advice = if out == 0 { Advice::Ahead } else { Advice::Out };
-        let open = lock();
-        let heap = open.as_ref().ok_or_else(not_open)?;
-        heap.region().far().swap_advise(address.addr(), bytes as u64, advice)?;
+        with_open(|heap| heap.region().far().swap_advise(address.addr(), bytes as u64, advice))
+            .ok_or_else(not_open)??;
         Ok(0)
     })
 }

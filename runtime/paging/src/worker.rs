@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use yonder_pager::{FaultCounts, FaultPolicy, Installs, PollMode, Posting};
+use yonder_trap::HeldBack;
 use yonder_units::Nanos;
 
 use crate::error::FarError;
@@ -42,6 +43,8 @@ pub struct WorkerPort {
     id: u16,
     /// Keeps the far memory and its reclaimer running.
     _far: FarMemory,
+    /// Where faults are handled with signals held back: unithreads are left in the middle of them.
+    _held_back: Option<HeldBack>,
     /// The binding is thread-local.
     _not_send: PhantomData<*mut ()>,
 }
@@ -52,8 +55,9 @@ impl WorkerPort {
         let pager = Arc::clone(far.pager());
         assert!(BOUND.get().is_none(), "this thread is bound to a far memory already");
         let id = pager.add_port(unithreads)?;
+        let held_back = yonder_trap::holds_signals().then(HeldBack::as_in_faults);
         BOUND.set(Some(Binding { pager: pager.id(), port: id, policy }));
-        Ok(Self { pager, id, _far: far.clone(), _not_send: PhantomData })
+        Ok(Self { pager, id, _far: far.clone(), _held_back: held_back, _not_send: PhantomData })
     }
 
     /// The port's number, by which other threads ask for [`FarMemory::outstanding`].

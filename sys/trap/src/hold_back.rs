@@ -15,6 +15,18 @@ pub const CANCELLING_SIGNAL: u64 = 1 << 31;
 /// makes the system call in the handler, and the thread that asked waits until all have.
 const IDENTITY_SIGNAL: u64 = 1 << 32;
 
+/// What an instruction raises: the kernel ends a process in which it has to wait.
+const RAISED_SIGNALS: u64 = NEEDED_SIGNALS
+    | 1 << (libc::SIGSEGV - 1)
+    | 1 << (libc::SIGILL - 1)
+    | 1 << (libc::SIGFPE - 1)
+    | 1 << (libc::SIGTRAP - 1);
+
+/// Signals that wait while a fault is handled, where they have to ([`hold_signals`](crate::hold_signals)). A thread
+/// that is cancelled in the middle would leave locks behind. The kernel lets nobody hold two others back.
+pub(crate) const HELD_IN_FAULTS: u64 =
+    !(RAISED_SIGNALS | IDENTITY_SIGNAL | 1 << (libc::SIGKILL - 1) | 1 << (libc::SIGSTOP - 1));
+
 /// Runs `code` while this thread takes no signals but [`NEEDED_SIGNALS`] and the one that makes it change its user or
 /// groups, which touches no memory of the program. The program's handlers may touch far memory: that must not happen in
 /// the middle of a change of it, nor on a thread that is not the program's. `code` must not be left by a switch, nor by
@@ -36,8 +48,18 @@ pub struct HeldBack {
 impl HeldBack {
     /// From now on.
     pub fn begin() -> Self {
+        Self::of(!(NEEDED_SIGNALS | IDENTITY_SIGNAL))
+    }
+
+    /// From now on those that wait while a fault is handled: so nothing changes at a fault, and its handler may be left
+    /// by a switch. What instructions raise comes through.
+    pub fn as_in_faults() -> Self {
+        Self::of(HELD_IN_FAULTS)
+    }
+
+    fn of(signals: u64) -> Self {
         let mut before = 0;
-        set(&!(NEEDED_SIGNALS | IDENTITY_SIGNAL), &raw mut before);
+        set(&signals, &raw mut before);
         Self { before, _thread: PhantomData }
     }
 }
@@ -58,11 +80,24 @@ fn set(mask: &u64, before: *mut u64) {
 mod tests {
     use super::*;
 
-    /// By the kernel's account: the C library does not tell of its own signals.
     fn is_held_back(signal: libc::c_int) -> bool {
+        held_back() & (1 << (signal - 1)) != 0
+    }
+
+    /// By the kernel's account: the C library does not tell of its own signals.
+    fn held_back() -> u64 {
         let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
         let held_back = status.lines().find_map(|line| line.strip_prefix("SigBlk:")).unwrap().trim();
-        u64::from_str_radix(held_back, 16).unwrap() & (1 << (signal - 1)) != 0
+        u64::from_str_radix(held_back, 16).unwrap()
+    }
+
+    #[test]
+    fn a_thread_holds_back_what_a_handler_does() {
+        let before = held_back();
+        let held = HeldBack::as_in_faults();
+        assert_eq!(held_back(), HELD_IN_FAULTS, "else faults go back through the kernel");
+        drop(held);
+        assert_eq!(held_back(), before);
     }
 
     #[test]

@@ -17,7 +17,7 @@ use yonder_unithread::no_yield;
 use yonder_units::{Narrow as _, PAGE_BYTES};
 
 use crate::chain::Chain;
-use crate::hold_back::CANCELLING_SIGNAL;
+use crate::hold_back::HELD_IN_FAULTS;
 use crate::locals::{self, SavedTls};
 use crate::{access, resume, scope};
 
@@ -176,10 +176,17 @@ static HOLDS_SIGNALS: AtomicBool = AtomicBool::new(false);
 
 /// From now on faults are handled with other signals held back, for a program whose handlers touch regions: one that
 /// comes in the middle of a fault would wait for what its own thread is doing. To be called before the first
-/// [`register`]; a handler must not be left by a switch then.
+/// [`register`]. A handler must not be left by a switch then, but on a thread that holds the same signals back anyway
+/// ([`HeldBack::as_in_faults`](crate::HeldBack::as_in_faults)).
 pub fn hold_signals() {
     assert!(!is_installed(), "signals are held back from the first fault on, or never");
     HOLDS_SIGNALS.store(true, Ordering::Release);
+}
+
+/// Whether [`hold_signals`] was called.
+#[must_use]
+pub fn holds_signals() -> bool {
+    HOLDS_SIGNALS.load(Ordering::Acquire)
 }
 
 /// Keeps a region's faults handled. Dropped only when no thread can touch the region any more.
@@ -244,15 +251,8 @@ fn install_once() -> std::io::Result<()> {
         action.sa_flags = libc::SA_SIGINFO | libc::SA_NODEFER;
         libc::sigemptyset(&raw mut action.sa_mask);
         if HOLDS_SIGNALS.load(Ordering::Acquire) {
-            libc::sigfillset(&raw mut action.sa_mask);
-            // What an instruction raises cannot wait.
-            for own in [libc::SIGBUS, libc::SIGSYS, libc::SIGSEGV, libc::SIGILL, libc::SIGFPE, libc::SIGTRAP] {
-                libc::sigdelset(&raw mut action.sa_mask, own);
-            }
-            // A thread that is cancelled in the middle would leave locks behind; the C library's functions leave this
-            // one out.
             // SAFETY: the kernel's 64 signals are the first word of the C library's larger set.
-            *(&raw mut action.sa_mask).cast::<u64>() |= CANCELLING_SIGNAL;
+            *(&raw mut action.sa_mask).cast::<u64>() = HELD_IN_FAULTS;
         }
         let mut previous: libc::sigaction = std::mem::zeroed();
         if libc::sigaction(libc::SIGBUS, &raw const action, &raw mut previous) != 0 {
@@ -320,9 +320,13 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     }
     // SAFETY: the unithread that faulted is back on its own thread, so this is the errno that was saved.
     unsafe { *errno = saved_errno };
-    if resume::is_possible() && !HOLDS_SIGNALS.load(Ordering::Relaxed) {
+    // SAFETY: as where the handler is installed.
+    let mask = unsafe { *(&raw const context_ref.uc_sigmask).cast::<u64>() };
+    let has_mask = !HOLDS_SIGNALS.load(Ordering::Relaxed) || mask & HELD_IN_FAULTS == HELD_IN_FAULTS;
+    if has_mask && resume::is_possible() {
         away.restore();
-        // SAFETY: this is the handler of `context`, nothing here has a destructor, and the mask was never changed.
+        // SAFETY: this is the handler of `context`, nothing here has a destructor, and the thread has the mask of the
+        // interrupted code: the kernel has added nothing to it.
         unsafe { resume::resume(context.cast()) }
     }
     away

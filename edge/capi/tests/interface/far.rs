@@ -8,12 +8,12 @@ use yonder_node::{Listen, Node, NodeConfig};
 
 use crate::toolchain::{Toolchain, file, succeed};
 
-const MIB: u64 = 1 << 20;
+pub(crate) const MIB: u64 = 1 << 20;
 /// The emulated link is fast, so that tests are.
 const EMULATED: &str = "emu://?latency=2us&gbps=100";
 
 /// The toolchain, if far memory can be had here; else prints `SKIP`.
-fn ready() -> Option<Toolchain> {
+pub(crate) fn ready() -> Option<Toolchain> {
     if let Err(error) = yonder::abilities().userfaultfd {
         println!("SKIP: {error}");
         return None;
@@ -22,7 +22,7 @@ fn ready() -> Option<Toolchain> {
 }
 
 /// A node, for as long as `test` runs, and its URL.
-fn with_node(toolchain: &Toolchain, memory: u64, test: impl Fn(&str)) {
+pub(crate) fn with_node(toolchain: &Toolchain, memory: u64, test: impl Fn(&str)) {
     let listen = vec![Listen::Tcp("127.0.0.1:0".to_owned()), Listen::Shm(toolchain.folder().join("far.sock"))];
     let node = Node::start(NodeConfig::new(listen, memory)).unwrap();
     let before = node.stats();

@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include <yonder.h>
+#include <yonder_threads.h>
 
 #define MEMORY ((size_t)16 << 20)
 #define LOCAL ((size_t)2 << 20)
@@ -111,6 +111,27 @@ static void *in_a_thread(void *argument)
 	return NULL;
 }
 
+static void *in_a_light_thread(void *argument)
+{
+	yonder_yield();
+	CHECK(catches() == 2);
+	return argument;
+}
+
+/* Each has scopes of its own, also where it is left in the middle of one. */
+static void *in_light_threads(void *argument)
+{
+	yonder_light_thread *threads[4];
+	int thread;
+
+	for (thread = 0; thread < 4; thread++)
+		CHECK(yonder_spawn(in_a_light_thread, NULL, &threads[thread]) == 0);
+	CHECK(catches() == 2);
+	for (thread = 0; thread < 4; thread++)
+		CHECK(yonder_join(threads[thread], NULL) == 0);
+	return argument;
+}
+
 static void full(const char *url)
 {
 	pthread_t threads[2];
@@ -123,6 +144,7 @@ static void full(const char *url)
 	CHECK(catches() == 2);
 	for (thread = 0; thread < 2; thread++)
 		CHECK(pthread_join(threads[thread], NULL) == 0);
+	CHECK(yonder_threads_run(NULL, in_light_threads, NULL, NULL) == 0);
 }
 
 static void lost(const char *url)

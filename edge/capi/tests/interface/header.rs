@@ -1,4 +1,4 @@
-//! The header: it compiles everywhere, and declares what the library has.
+//! The headers: they compile everywhere, and declare what the library has.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -7,7 +7,8 @@ use std::process::Command;
 use crate::toolchain::{Toolchain, file, has, library, succeed};
 
 /// A program that has nothing but the header, twice, and uses what are macros.
-const ALONE: &str = "#include <yonder.h>\n#include <yonder.h>\n\
+const ALONE: &str = "#include <yonder_threads.h>\n#include <yonder_threads.h>\n#include <yonder.h>\n\
+    static yonder_threads_config threads = YONDER_THREADS_CONFIG_DEFAULT;\n\
     static yonder_config config = YONDER_CONFIG_DEFAULT;\n\
     static yonder_memory_config memory = YONDER_MEMORY_CONFIG_DEFAULT;\n\
     static int guarded(volatile int *far) {\n\
@@ -16,7 +17,7 @@ const ALONE: &str = "#include <yonder.h>\n#include <yonder.h>\n\
       } YONDER_CATCH(code, address) { return address != NULL; } YONDER_END\n\
       return 0;\n\
     }\n\
-    int main(void) { int far; return guarded(&far) == 0 && memory.size == sizeof memory && config.size == sizeof config && YONDER_TRANSFER_BYTES_MAX > 0 ? 0 : 1; }\n";
+    int main(void) { int far; return guarded(&far) == 0 && memory.size == sizeof memory && threads.size == sizeof threads && config.size == sizeof config && YONDER_TRANSFER_BYTES_MAX > 0 ? 0 : 1; }\n";
 
 fn write(folder: &Path, name: &str) -> std::path::PathBuf {
     let path = folder.join(name);
@@ -30,7 +31,7 @@ fn the_header_is_clean_c() {
     let source = write(toolchain.folder(), "alone.c");
     for standard in ["c99", "c11", "c17"] {
         toolchain.check("cc", standard, &source);
-        for example in ["counter", "pipeline", "far_array"] {
+        for example in ["counter", "pipeline", "far_array", "pagerank", "cache"] {
             toolchain.check("cc", standard, &file(&format!("examples/{example}.c")));
         }
     }
@@ -62,9 +63,12 @@ fn the_header_and_the_library_have_the_same_functions() {
         .filter_map(|line| line.split_whitespace().nth(2))
         .filter(|name| name.to_lowercase().contains("yonder"))
         .collect();
-    let header = std::fs::read_to_string(file("include/yonder.h")).unwrap();
-    let declared = declared(&header);
-    assert!(declared.len() > 20, "{declared:?}");
+    let headers = ["include/yonder.h", "include/yonder_threads.h"].map(|header| {
+        let declared = declared(&std::fs::read_to_string(file(header)).unwrap());
+        assert!(declared.len() > 20, "{declared:?}");
+        declared
+    });
+    let declared: BTreeSet<String> = headers.into_iter().flatten().collect();
     assert_eq!(exported, declared.iter().map(String::as_str).collect());
 }
 
@@ -75,7 +79,8 @@ fn declared(header: &str) -> BTreeSet<String> {
         let behind = part.split_once("*/").map_or("", |(_, behind)| behind);
         code.push_str(if index == 0 { part } else { behind });
     }
-    let declarations = code.lines().filter(|line| !line.starts_with('#') && !line.starts_with([' ', '\t']));
+    let is_declaration = |line: &&str| !line.starts_with(['#', ' ', '\t']) && !line.starts_with("typedef");
+    let declarations = code.lines().filter(is_declaration);
     let names = declarations.filter_map(|line| {
         let name = line.split_once('(')?.0;
         Some(name.rsplit([' ', '*']).next()?.to_owned())

@@ -5,4 +5,5 @@
 mod far;
 mod header;
 mod programs;
+mod threads;
 mod toolchain;

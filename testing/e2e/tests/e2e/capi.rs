@@ -40,6 +40,7 @@ fn install(prefix: &Path) {
         "bin/yonder",
         "lib/libyonder.so",
         "include/yonder.h",
+        "include/yonder_threads.h",
         "lib/pkgconfig/yonder.pc",
         "include/yonder_guide.h",
         "lib/yonder/libyonder_guide_linked_list.so",
@@ -92,6 +93,7 @@ fn examples_are_built_from_an_installed_library_and_run_against_a_node() {
             ("counter", "the counter is 200\n"),
             ("pipeline", "256 blocks written and read, 0 of them"),
             ("far_array", "32 MiB were used, and at most "),
+            ("pagerank", "16384 vertices, "),
         ];
         for (example, says) in examples {
             let mut command = Command::new(build(example, &place, flags));

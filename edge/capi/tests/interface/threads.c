@@ -1,0 +1,500 @@
+/*
+ * threads.c - light threads do what yonder_threads.h says, over far memory that is larger than local memory
+ *
+ *     threads URL WORKERS
+ *
+ * tests/interface/threads.rs builds and runs it.
+ */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <yonder_threads.h>
+
+#define MEMORY ((size_t)16 << 20)
+#define LOCAL ((size_t)4 << 20)
+#define PAGE ((size_t)4096)
+#define PAGES (MEMORY / PAGE)
+#define LIGHT ((size_t)64)
+
+#define CHECK(condition) \
+	do { \
+		if (!(condition)) { \
+			printf("WRONG at %d: %s ('%s')\n", __LINE__, #condition, yonder_error_message()); \
+			exit(1); \
+		} \
+	} while (0)
+
+static const char *url;
+static uint64_t workers;
+
+/* ---- Without light threads -------------------------------------------------------------------------------------- */
+
+static void *never(void *argument)
+{
+	CHECK(argument == NULL && !"it was run");
+	return NULL;
+}
+
+static void refusals(void)
+{
+	yonder_threads_config config = YONDER_THREADS_CONFIG_DEFAULT;
+	yonder_mutex *mutex = yonder_mutex_new();
+	yonder_cond *cond = yonder_cond_new();
+	yonder_semaphore *semaphore = yonder_semaphore_new(1);
+
+	CHECK(yonder_threads_run(NULL, NULL, NULL, NULL) == -EINVAL);
+	CHECK(yonder_spawn(never, NULL, NULL) == -EPERM);
+	CHECK(yonder_join(NULL, NULL) == -EINVAL);
+	CHECK(!yonder_is_light_thread());
+	config.size = 8;
+	CHECK(yonder_threads_run(&config, never, NULL, NULL) == -EINVAL);
+	config.size = sizeof config;
+	config.workers = 0;
+	CHECK(yonder_threads_run(&config, never, NULL, NULL) == -EINVAL);
+	config.workers = 1;
+	config.light_threads = UINT64_MAX;
+	CHECK(yonder_threads_run(&config, never, NULL, NULL) == -EINVAL);
+
+	/* Locks work for all threads. */
+	CHECK(yonder_mutex_unlock(mutex) == -EPERM && yonder_cond_wait(cond, mutex) == -EPERM);
+	CHECK(yonder_mutex_lock(mutex) == 0 && yonder_mutex_trylock(mutex) == -EBUSY);
+	CHECK(yonder_cond_timedwait(cond, mutex, 1000) == -ETIMEDOUT);
+	CHECK(yonder_mutex_unlock(mutex) == 0 && yonder_mutex_unlock(mutex) == -EPERM);
+	CHECK(yonder_mutex_lock(NULL) == -EINVAL && yonder_cond_signal(NULL) == -EINVAL);
+	CHECK(yonder_semaphore_acquire(semaphore) == 0 && yonder_semaphore_try_acquire(semaphore) == -EAGAIN);
+	CHECK(yonder_semaphore_release(semaphore) == 0 && yonder_semaphore_try_acquire(semaphore) == 0);
+	CHECK(yonder_channel_new(0) == NULL);
+	yonder_semaphore_free(semaphore);
+	yonder_cond_free(cond);
+	yonder_mutex_free(mutex);
+	yonder_mutex_free(NULL);
+	yonder_channel_free(NULL);
+	yonder_socket_close(NULL);
+	yonder_detach(NULL);
+}
+
+/* ---- Faults ----------------------------------------------------------------------------------------------------- */
+
+/* How many light threads of the only worker are between two touches, and were at most. */
+static volatile int inside, inside_max;
+
+struct walk {
+	volatile uint64_t *memory;
+	size_t first, turn;
+};
+
+/* Every LIGHTth page from the first on is this light thread's. */
+static void *walk(void *argument)
+{
+	struct walk *walk = argument;
+	size_t page;
+
+	for (page = walk->first; page < PAGES; page += LIGHT) {
+		volatile uint64_t *word = walk->memory + page * PAGE / sizeof *word;
+
+		if (workers == 1)
+			inside_max = ++inside > inside_max ? inside : inside_max;
+		errno = (int)walk->first;
+		CHECK(*word == (walk->turn - 1) * (page + 1));
+		*word = walk->turn * (page + 1);
+		CHECK(errno == (int)walk->first);
+		if (workers == 1)
+			inside--;
+	}
+	CHECK(yonder_is_light_thread());
+	return argument;
+}
+
+static void faults_yield(void)
+{
+	struct walk walks[LIGHT];
+	yonder_light_thread *threads[LIGHT];
+	yonder_memory before, after;
+	uint64_t *memory = yonder_calloc(1, MEMORY);
+	size_t i, turn;
+	void *result;
+
+	CHECK(memory != NULL && yonder_memory_stats(&before) == 0);
+	for (turn = 1; turn <= 3; turn++) {
+		for (i = 0; i < LIGHT; i++) {
+			walks[i].memory = memory;
+			walks[i].first = i;
+			walks[i].turn = turn;
+			CHECK(yonder_spawn(walk, &walks[i], &threads[i]) == 0);
+		}
+		for (i = 0; i < LIGHT; i++)
+			CHECK(yonder_join(threads[i], &result) == 0 && result == &walks[i]);
+	}
+	CHECK(yonder_memory_stats(&after) == 0);
+	CHECK(after.major_faults > before.major_faults && after.fetched_bytes > before.fetched_bytes + MEMORY);
+	CHECK(after.local_bytes_max <= LOCAL);
+	/* One that waits for its page leaves the worker to others. */
+	CHECK(workers > 1 || inside_max > 1);
+	yonder_free(memory);
+}
+
+/* Allocates, checks and frees, with pages that leave and come meanwhile. */
+static void *allocate(void *argument)
+{
+	size_t seed = *(size_t *)argument, turn, i;
+
+	for (turn = 0; turn < 200; turn++) {
+		size_t bytes = seed * 37 % 5000 + turn * 13 % 3000 + 1;
+		unsigned char *block = yonder_calloc(1, bytes);
+
+		CHECK(block != NULL);
+		for (i = 0; i < bytes; i += 100)
+			CHECK(block[i] == 0);
+		memset(block, (int)(seed & 255), bytes);
+		block = yonder_realloc(block, 2 * bytes);
+		CHECK(block != NULL);
+		for (i = 0; i < bytes; i += 100)
+			CHECK(block[i] == (unsigned char)(seed & 255));
+		memset(block, 255, yonder_malloc_usable_size(block));
+		yonder_free(block);
+	}
+	return NULL;
+}
+
+static void heap_is_for_all(void)
+{
+	size_t seeds[LIGHT], i;
+	yonder_light_thread *threads[LIGHT];
+	unsigned char *rest = yonder_malloc(MEMORY);
+
+	CHECK(rest != NULL);
+	for (i = 0; i < LIGHT; i++) {
+		seeds[i] = i;
+		CHECK(yonder_spawn(allocate, &seeds[i], &threads[i]) == 0);
+	}
+	/* So that there is no room. */
+	for (i = 0; i < MEMORY; i += PAGE) {
+		rest[i] = 1;
+		if (i % (64 * PAGE) == 0)
+			yonder_yield();
+	}
+	for (i = 0; i < LIGHT; i++)
+		CHECK(yonder_join(threads[i], NULL) == 0);
+	yonder_free(rest);
+}
+
+/* ---- Locks and channels ----------------------------------------------------------------------------------------- */
+
+struct shared {
+	yonder_mutex *mutex;
+	yonder_cond *cond;
+	yonder_semaphore *semaphore;
+	yonder_channel *channel;
+	volatile uint64_t *memory; /* far */
+	volatile uint64_t sum;
+	volatile int holders, turn;
+};
+
+static void *count(void *argument)
+{
+	struct shared *shared = argument;
+	size_t i;
+
+	for (i = 0; i < 100; i++) {
+		CHECK(yonder_mutex_lock(shared->mutex) == 0);
+		CHECK(++shared->holders == 1);
+		shared->memory[i * PAGE * 40 % MEMORY / sizeof *shared->memory]++;
+		CHECK(shared->holders-- == 1);
+		CHECK(yonder_mutex_unlock(shared->mutex) == 0);
+
+		CHECK(yonder_semaphore_acquire(shared->semaphore) == 0);
+		yonder_yield();
+		CHECK(yonder_semaphore_release(shared->semaphore) == 0);
+	}
+	return NULL;
+}
+
+static void *alternate(void *argument)
+{
+	struct shared *shared = argument;
+	int i, mine;
+
+	CHECK(yonder_mutex_lock(shared->mutex) == 0);
+	mine = shared->holders++;
+	for (i = 0; i < 200; i++) {
+		while (shared->turn % 2 != mine)
+			CHECK(yonder_cond_wait(shared->cond, shared->mutex) == 0);
+		shared->turn++;
+		CHECK(yonder_cond_broadcast(shared->cond) == 0);
+	}
+	CHECK(yonder_mutex_unlock(shared->mutex) == 0);
+	return NULL;
+}
+
+static void *produce(void *argument)
+{
+	struct shared *shared = argument;
+	uint64_t i;
+
+	for (i = 1; i <= 1000; i++) {
+		uint64_t *message = yonder_malloc(sizeof *message);
+
+		CHECK(message != NULL);
+		*message = i;
+		CHECK(yonder_channel_send(shared->channel, message) == 0);
+	}
+	return NULL;
+}
+
+static void *consume(void *argument)
+{
+	struct shared *shared = argument;
+	void *message;
+	int result;
+
+	while ((result = yonder_channel_receive(shared->channel, &message)) == 0) {
+		uint64_t value = *(uint64_t *)message;
+
+		CHECK(yonder_mutex_lock(shared->mutex) == 0);
+		shared->sum += value;
+		CHECK(yonder_mutex_unlock(shared->mutex) == 0);
+		yonder_free(message);
+	}
+	CHECK(result == -EPIPE);
+	return NULL;
+}
+
+static void spawn_and_join(yonder_light_function function, void *argument, size_t number)
+{
+	yonder_light_thread *threads[LIGHT];
+	size_t i;
+
+	for (i = 0; i < number; i++)
+		CHECK(yonder_spawn(function, argument, &threads[i]) == 0);
+	for (i = 0; i < number; i++)
+		CHECK(yonder_join(threads[i], NULL) == 0);
+}
+
+static void locks_and_channels(void)
+{
+	struct shared shared = { NULL, NULL, NULL, NULL, NULL, 0, 0, 0 };
+	yonder_light_thread *consumers[4];
+	void *message;
+	size_t i;
+	uint64_t all = 0;
+
+	shared.mutex = yonder_mutex_new();
+	shared.cond = yonder_cond_new();
+	shared.semaphore = yonder_semaphore_new(3);
+	shared.channel = yonder_channel_new(8);
+	shared.memory = yonder_calloc(1, MEMORY);
+	CHECK(shared.memory != NULL);
+
+	spawn_and_join(count, &shared, 32);
+	for (i = 0; i < MEMORY / sizeof *shared.memory; i += PAGE / sizeof *shared.memory)
+		all += shared.memory[i];
+	CHECK(all == 32 * 100 && shared.holders == 0);
+
+	spawn_and_join(alternate, &shared, 2);
+	CHECK(shared.turn == 400);
+
+	CHECK(yonder_channel_try_receive(shared.channel, &message) == -EAGAIN);
+	for (i = 0; i < 4; i++)
+		CHECK(yonder_spawn(consume, &shared, &consumers[i]) == 0);
+	spawn_and_join(produce, &shared, 3);
+	CHECK(yonder_channel_close(shared.channel) == 0);
+	for (i = 0; i < 4; i++)
+		CHECK(yonder_join(consumers[i], NULL) == 0);
+	CHECK(shared.sum == 3 * 1000 * 1001 / 2);
+	CHECK(yonder_channel_send(shared.channel, NULL) == -EPIPE);
+	CHECK(yonder_channel_try_receive(shared.channel, &message) == -EPIPE);
+
+	yonder_free((void *)shared.memory);
+	yonder_channel_free(shared.channel);
+	yonder_semaphore_free(shared.semaphore);
+	yonder_cond_free(shared.cond);
+	yonder_mutex_free(shared.mutex);
+}
+
+/* ---- Sockets ---------------------------------------------------------------------------------------------------- */
+
+#define TEXT ((size_t)200000)
+
+/* Sends back what comes, through far memory. */
+static void *echo(void *argument)
+{
+	yonder_socket *listener = argument, *socket;
+	char *buffer = yonder_malloc(TEXT);
+	ptrdiff_t bytes;
+
+	CHECK(buffer != NULL && yonder_accept(listener, &socket) == 0);
+	while ((bytes = yonder_receive(socket, buffer, TEXT)) > 0)
+		CHECK(yonder_send(socket, buffer, (size_t)bytes) == 0);
+	CHECK(bytes == 0);
+	yonder_socket_close(socket);
+	yonder_free(buffer);
+	return NULL;
+}
+
+struct sender {
+	yonder_socket *socket;
+	const char *text;
+};
+
+static void *send_all(void *argument)
+{
+	struct sender *sender = argument;
+
+	CHECK(yonder_send(sender->socket, sender->text, TEXT) == 0);
+	CHECK(shutdown(yonder_socket_descriptor(sender->socket), SHUT_WR) == 0);
+	return NULL;
+}
+
+static void talk(yonder_socket *socket)
+{
+	struct sender sender;
+	yonder_light_thread *thread;
+	char *text = yonder_malloc(TEXT), *back = yonder_malloc(TEXT);
+	size_t i;
+	ptrdiff_t bytes;
+
+	CHECK(text != NULL && back != NULL);
+	for (i = 0; i < TEXT; i++)
+		text[i] = (char)(i * 7 % 251);
+	sender.socket = socket;
+	sender.text = text;
+	CHECK(yonder_spawn(send_all, &sender, &thread) == 0);
+	for (i = 0; i < TEXT; i += (size_t)bytes) {
+		bytes = yonder_receive(socket, back + i, TEXT - i);
+		CHECK(bytes > 0);
+	}
+	CHECK(yonder_receive(socket, back, TEXT) == 0);
+	CHECK(memcmp(text, back, TEXT) == 0);
+	CHECK(yonder_join(thread, NULL) == 0);
+	yonder_free(text);
+	yonder_free(back);
+}
+
+static void sockets(void)
+{
+	yonder_socket *listener, *socket, *other;
+	yonder_light_thread *server;
+	struct sockaddr_storage name;
+	socklen_t length = sizeof name;
+	char address[32], byte;
+	int ends[2];
+	unsigned char port[2];
+
+	CHECK(yonder_listen("127.0.0.1:0", &listener) == 0);
+	CHECK(getsockname(yonder_socket_descriptor(listener), (struct sockaddr *)&name, &length) == 0);
+	memcpy(port, (const char *)&name + 2, 2);
+	snprintf(address, sizeof address, "127.0.0.1:%d", port[0] * 256 + port[1]);
+	CHECK(yonder_listen(address, &other) == -EADDRINUSE);
+	CHECK(yonder_spawn(echo, listener, &server) == 0);
+	CHECK(yonder_connect(address, &socket) == 0);
+	talk(socket);
+	CHECK(yonder_join(server, NULL) == 0);
+	CHECK(yonder_accept(socket, &other) == -EINVAL && yonder_receive(listener, &byte, 1) == -ENOTCONN);
+	CHECK(yonder_socket_timeout(listener, 1000000) == 0 && yonder_accept(listener, &other) == -ETIMEDOUT);
+	yonder_socket_close(socket);
+	yonder_socket_close(listener);
+	CHECK(yonder_connect(address, &socket) == -ECONNREFUSED);
+	CHECK(yonder_connect("nonsense", &socket) == -EINVAL);
+
+	CHECK(socketpair(AF_UNIX, SOCK_STREAM, 0, ends) == 0);
+	CHECK(yonder_socket_adopt(ends[0], &socket) == 0 && yonder_socket_adopt(ends[1], &other) == 0);
+	CHECK(yonder_socket_timeout(socket, 1000000) == 0 && yonder_receive(socket, &byte, 1) == -ETIMEDOUT);
+	CHECK(yonder_send(other, "x", 1) == 0 && yonder_receive(socket, &byte, 1) == 1 && byte == 'x');
+	yonder_socket_close(other);
+	CHECK(yonder_send(socket, "x", 1) == -EPIPE && yonder_receive(socket, &byte, 1) == 0);
+	yonder_socket_close(socket);
+	CHECK(yonder_socket_adopt(-1, &socket) == -EBADF);
+	CHECK(yonder_socket_adopt(ends[0], &socket) == -EBADF);
+	CHECK(pipe(ends) == 0 && yonder_socket_adopt(ends[0], &socket) == -ENOTSOCK);
+	close(ends[0]);
+	close(ends[1]);
+}
+
+/* ---- Signals, limits and the end -------------------------------------------------------------------------------- */
+
+static pthread_t first;
+static volatile sig_atomic_t signalled, interrupted;
+
+static void on_signal(int signal)
+{
+	if (signal == SIGUSR1)
+		signalled = pthread_equal(pthread_self(), first);
+	else
+		interrupted = 1;
+}
+
+static void *sleep_shortly(void *argument)
+{
+	yonder_sleep(1000000);
+	return argument;
+}
+
+static void signals_and_limits(void)
+{
+	yonder_light_thread *threads[LIGHT * 2];
+	size_t spawned;
+	int result;
+
+	CHECK(kill(getpid(), SIGUSR1) == 0);
+	while (!signalled)
+		yonder_yield();
+	/* One that is sent to a worker waits until it has ended. */
+	CHECK(pthread_kill(pthread_self(), SIGUSR2) == 0);
+	yonder_sleep(1000000);
+	CHECK(!interrupted);
+
+	for (spawned = 0; (result = yonder_spawn(sleep_shortly, NULL, &threads[spawned])) == 0; spawned++)
+		CHECK(spawned < 2 * LIGHT);
+	/* The first one is a light thread too. */
+	CHECK(result == -EAGAIN && spawned == 2 * LIGHT - 1);
+	while (spawned > 0)
+		CHECK(yonder_join(threads[--spawned], NULL) == 0);
+	CHECK(yonder_spawn(sleep_shortly, NULL, NULL) == 0);
+	CHECK(yonder_memory_close() == -EBUSY);
+	CHECK(yonder_threads_run(NULL, never, NULL, NULL) == -EPERM);
+}
+
+static void *all(void *argument)
+{
+	faults_yield();
+	heap_is_for_all();
+	locks_and_channels();
+	sockets();
+	signals_and_limits();
+	return argument;
+}
+
+int main(int argc, char **arguments)
+{
+	yonder_memory_config memory = YONDER_MEMORY_CONFIG_DEFAULT;
+	yonder_threads_config config = YONDER_THREADS_CONFIG_DEFAULT;
+	struct sigaction action;
+	void *result = NULL;
+
+	CHECK(argc == 3);
+	url = arguments[1];
+	workers = (uint64_t)atoi(arguments[2]);
+	CHECK(yonder_threads_run(NULL, never, NULL, NULL) == -ENXIO);
+	memory.far_url = url;
+	memory.memory_bytes = 4 * MEMORY;
+	memory.local_bytes = LOCAL;
+	CHECK(yonder_memory_open(&memory) == 0);
+	refusals();
+
+	first = pthread_self();
+	memset(&action, 0, sizeof action);
+	action.sa_handler = on_signal;
+	CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && sigaction(SIGUSR2, &action, NULL) == 0);
+	config.workers = workers;
+	config.light_threads = 2 * LIGHT;
+	CHECK(yonder_threads_run(&config, all, &config, &result) == 0 && result == &config);
+	CHECK(yonder_memory_close() == 0);
+	puts("done");
+	return 0;
+}
