@@ -35,7 +35,7 @@ use yonder_bench::reclaim::ReclaimSettings;
 use yonder_bench::soak::SoakSettings;
 use yonder_bench::{
     del_get, errors, fault_breakdown, migrate, notify, peers, poster, programs, ralloc, redis, rread, scale_clients,
-    scale_pages, seq, store, victims, ycsb,
+    scale_pages, seq, store, threads, victims, ycsb,
 };
 use yonder_load::{Distribution, Rate};
 
@@ -272,6 +272,8 @@ pub(crate) enum BenchWhat {
     Soak(Json<SoakSettings>),
     /// Pages read and written one after the other, with each prefetcher
     Seq(Json<seq::Settings>),
+    /// Pages read at random by threads, whose faults wait, and by light threads, whose faults yield
+    Threads(Json<threads::Settings>),
     /// What recorded programs would have missed under each policy of what leaves local memory
     Victims(Json<victims::Settings>),
     /// Pages of each store read and written at random, without paging; beside fio

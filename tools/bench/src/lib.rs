@@ -60,6 +60,7 @@ mod stock;
 pub mod store;
 pub mod switch;
 mod target;
+pub mod threads;
 pub mod tpcc;
 pub mod vector;
 pub mod victims;

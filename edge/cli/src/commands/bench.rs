@@ -16,6 +16,7 @@ mod redis;
 mod remote;
 mod sequence;
 mod store;
+mod threads;
 mod verdict;
 mod victims;
 mod ycsb;
@@ -99,6 +100,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Reclaim(args) => run_reclaim(args)?,
         BenchWhat::Soak(args) => run_soak(args)?,
         BenchWhat::Seq(args) => sequence::run(args)?,
+        BenchWhat::Threads(args) => threads::run(args)?,
         BenchWhat::Victims(args) => victims::run(args)?,
         BenchWhat::Store(args) => store::run(args)?,
         BenchWhat::Rread(args) => remote::run_rread(args)?,
