@@ -116,10 +116,11 @@ impl Prefetcher {
         if !self.is_on() {
             return None;
         }
+        let found = self.streams.find(region, page, touch);
         if touch == Touch::Miss {
-            self.payoff.missed();
+            self.payoff.missed(found != Found::Nothing);
         }
-        let plan = match self.streams.find(region, page, touch) {
+        let plan = match found {
             Found::Within => None,
             Found::Next(plan) => Some(plan),
             Found::Nothing => {
