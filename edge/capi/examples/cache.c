@@ -6,11 +6,13 @@
  *     ./cache 127.0.0.1:11211 tcp://127.0.0.1:7000 1024 128     1,024 MiB for items, 128 MiB of it local
  *     printf 'set a 0 0 1\r\nx\r\nget a\r\nquit\r\n' | nc 127.0.0.1 11211
  *
- * It is written as a server with a thread for each connection: it reads, looks up under a lock, and answers. Where an item
- * is not here the connection's light thread waits for it, with the lock if it has one, and its worker serves others. It
- * knows get, gets, set, add, replace, delete, stats, version and quit.
+ * It is written as a server with a thread for each connection: it reads, looks up under a lock, and answers. Where an
+ * item is not here the connection's light thread waits for it, with the lock if it has one, and its worker serves others. It
+ * knows get, gets, set, add, replace, delete, stats, version and quit. It is an example: its hash has no secret, so who
+ * chooses keys can make one bucket long, and connections that say nothing are kept.
  */
 #define _POSIX_C_SOURCE 200809L
+#include <errno.h>
 #include <inttypes.h>
 #include <netinet/in.h>
 #include <stdio.h>
@@ -287,22 +289,29 @@ static int get(struct connection *connection, char **save, int has_unique)
 	return say(connection, "END\r\n");
 }
 
+/* A number of at most 32 bits, as all of the protocol are here. */
+static int read_number(const char *text, uint64_t *number)
+{
+	size_t digits = strspn(text, "0123456789");
+
+	*number = strtoull(text, NULL, 10);
+	return digits > 0 && digits <= 10 && text[digits] == 0 && *number <= UINT32_MAX;
+}
+
 static int put(struct connection *connection, char **save, enum store how)
 {
-	char *word[4], *end[3], *noreply, ending[2];
-	unsigned long long number[3];
+	char *word[4], *noreply, ending[2];
+	uint64_t number[3];
 	struct item *item;
 	size_t i, length;
 	int is_stored, is_good = 1;
 
 	for (i = 0; i < 4; i++)
 		is_good = (word[i] = strtok_r(NULL, " ", save)) != NULL && is_good;
-	for (i = 0; i < 3 && is_good; i++) {
-		number[i] = strtoull(word[i + 1], &end[i], 10);
-		is_good = *end[i] == 0;
-	}
+	for (i = 0; i < 3 && is_good; i++)
+		is_good = read_number(word[i + 1], &number[i]);
 	noreply = is_good ? strtok_r(NULL, " ", save) : NULL;
-	if (!is_good || number[0] > UINT32_MAX)
+	if (!is_good)
 		return say(connection, "CLIENT_ERROR bad command line format\r\n");
 	length = strlen(word[0]);
 	if (number[2] > VALUE_MAX || length > KEY_MAX) {
@@ -401,9 +410,17 @@ static void *accept_all(void *argument)
 {
 	yonder_socket *listener = argument, *socket;
 
-	while (yonder_accept(listener, &socket) == 0)
-		if (yonder_spawn(serve, socket, NULL) < 0)
+	for (;;) {
+		int result = yonder_accept(listener, &socket);
+
+		if (result == -EBADF || result == -EINVAL)
+			break;
+		if (result < 0)
+			/* There are no descriptors or no memory, until a connection ends. */
+			yonder_sleep(10000000);
+		else if (yonder_spawn(serve, socket, NULL) < 0)
 			yonder_socket_close(socket);
+	}
 	fprintf(stderr, "cache: accept: %s\n", yonder_error_message());
 	return NULL;
 }

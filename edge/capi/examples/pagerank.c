@@ -6,10 +6,11 @@
  *     ./pagerank tcp://127.0.0.1:7000 18 50        2^18 vertices, half of it local
  *     ./pagerank tcp://127.0.0.1:7000 18 50 0      the same by one ordinary thread, which waits for each page
  *
- * The algorithm is that of the GAP benchmark suite: every vertex pulls from its neighbours what they give away, ten times.
- * The graph is a random one of that suite (Kronecker), made in ordinary memory and copied. What the light threads add to
- * such a program is in run_stage(): a stage's vertices are dealt out in chunks to light threads, and while one of them
- * waits for a page the others compute. The result is the same to the last bit, however many there are.
+ * The algorithm is that of the GAP benchmark suite: every vertex pulls from its neighbours what they give away, ten
+ * times. The graph is a random one of that suite (Kronecker), made in ordinary memory and copied. What the light
+ * threads add to such a program is in run_stage(): a stage's vertices are dealt out in chunks to light threads, and
+ * while one of them waits for a page the others compute. The result is the same to the last bit, however many there
+ * are.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <inttypes.h>
@@ -233,7 +234,7 @@ static uint64_t number(const char *text, uint64_t least, uint64_t most)
 	char *end;
 	uint64_t value = strtoull(text, &end, 10);
 
-	if (*text == 0 || *end != 0 || value < least || value > most) {
+	if (*text < '0' || *text > '9' || *end != 0 || value < least || value > most) {
 		fprintf(stderr, "pagerank: '%s' is no number from %" PRIu64 " to %" PRIu64 "\n", text, least, most);
 		exit(2);
 	}

@@ -306,8 +306,9 @@ int yonder_call(yonder_thread *thread, uint64_t near, uint64_t offload, const vo
  * handler that yonder_memory_open() installs brings the page, needs up to 32 KiB of the thread's stack, and returns to
  * the access. So threads that touch far memory must not hold SIGBUS back, and a program that installs a SIGBUS handler
  * of its own does it before yonder_memory_open(), which passes on to it what is not of far memory. Signal handlers may
- * touch far memory. If a page cannot be had until the deadline, that is a paging error, which YONDER_TRY catches; else
- * the program ends with a message. It never reads zeros or old content instead.
+ * touch far memory, but those of SIGSEGV, SIGILL, SIGFPE and SIGTRAP only where an instruction has raised the signal:
+ * one that is sent can come in the middle of a fault. If a page cannot be had until the deadline, that is a paging
+ * error, which YONDER_TRY catches; else the program ends with a message. It never reads zeros or old content instead.
  *
  * SYSTEM CALLS on far memory do not work: the kernel does not fetch, and read(), write() and their kin fail with
  * EFAULT, or stop half way, where it meets a page that is not here. Copy instead: read into a local buffer and memcpy()

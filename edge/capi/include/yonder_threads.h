@@ -38,10 +38,13 @@
  * would block the worker for ever. Variables that are a thread's own (_Thread_local) are the worker's, and its light
  * threads share them. Stacks are small; one that overflows ends the program with a line. A function of a light thread
  * returns: it does not call pthread_exit(), and neither longjmp() nor an exception of C++ leaves it. YONDER_TRY works
- * as elsewhere, and what it jumps out of may not be one of the functions below.
+ * as elsewhere, and what it jumps out of may not be one of the functions below. Who joins itself waits for ever.
  *
  * SIGNALS. Workers hold back all signals that can wait, so the program's handlers run in its other threads, such as the
- * one that has called yonder_threads_run(). Threads that light threads start hold the same signals back.
+ * one that has called yonder_threads_run(); a light thread lets none of them through. Threads and programs that light
+ * threads start hold the same signals back, unless they are given another mask: POSIX_SPAWN_SETSIGMASK, sigprocmask().
+ * A handler of SIGSEGV that was there before the first run gets what is no overflow of a light thread's stack; while it
+ * runs on a worker, faults wait with the worker.
  *
  * Locks, channels and sockets may be used by other threads too, which block where a light thread waits. Who waits is
  * served in the order of coming. They must not be freed while anybody waits. In far memory buffers may lie, and
@@ -68,12 +71,13 @@ typedef void *(*yonder_light_function)(void *argument);
 typedef struct yonder_threads_config {
 	/* sizeof(yonder_threads_config), by which the library knows which fields there are. */
 	uint64_t size;
-	/* Threads that run light threads, from 1 to 128. More than CPUs are of no use. */
+	/* Threads that run light threads, from 1 to 128. More than CPUs are of no use. All runs of a program
+	 * together have up to 248. */
 	uint64_t workers;
 	/* Most light threads at a time, the first one included. */
 	uint64_t light_threads;
-	/* Stack of each, in bytes. What of it is not used costs address space alone. The handler of a fault needs up
-	 * to 32 KiB. */
+	/* Stack of each, in bytes, from 12 KiB to 1 GiB. What of it is not used costs address space alone. The
+	 * handler of a fault needs up to 32 KiB. */
 	uint64_t stack_bytes;
 	/* How long a worker that has nothing to do looks again before it sleeps, for shorter latency. */
 	uint64_t spin_ns;
@@ -89,6 +93,7 @@ typedef struct yonder_threads_config {
  *     -ENXIO         no far memory is open
  *     -EINVAL        a setting is not valid
  *     -ENOMEM        threads or stacks were refused
+ *     -EAGAIN        other runs have so many workers that there are not as many left
  *     -EPERM         the caller is a light thread
  */
 int yonder_threads_run(const yonder_threads_config *config, yonder_light_function function, void *argument,

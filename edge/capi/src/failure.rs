@@ -88,7 +88,8 @@ impl From<FarError> for Failure {
             FarError::Userfaultfd(_) => libc::ENOSYS,
             FarError::Fabric(cause) => of_fabric(cause),
             FarError::Region(_) | FarError::Memory(_) | FarError::Regions(_) | FarError::Thread(_) => libc::ENOMEM,
-            FarError::Paging(_) | FarError::Ports(_) | FarError::Limit(_) => libc::EIO,
+            FarError::Ports(_) => libc::EAGAIN,
+            FarError::Paging(_) | FarError::Limit(_) => libc::EIO,
         };
         Self::new(errno, error.to_string())
     }

@@ -3,6 +3,7 @@
 //! UNSAFETY: it exports functions that read C's pointers, and hands out boxes as pointers.
 
 use std::ffi::{c_int, c_void};
+use std::io::ErrorKind;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -53,6 +54,7 @@ impl From<SchedError> for Failure {
     fn from(error: SchedError) -> Self {
         match error {
             SchedError::Far(error) => error.into(),
+            SchedError::Os(ref why) if why.kind() == ErrorKind::InvalidInput => Self::invalid(error.to_string()),
             SchedError::Os(_) => Self::new(libc::ENOMEM, error.to_string()),
             SchedError::Config(_) | SchedError::ThreadsConfig(_) => Self::invalid(error.to_string()),
         }

@@ -9,6 +9,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{c_char, c_int, c_void};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -70,6 +71,9 @@ const PREFETCH: [Prefetch; 3] = [Prefetch::None, Prefetch::Readahead, Prefetch::
 
 /// The far memory that is open.
 static OPEN: Mutex<Option<Arc<FarHeap>>> = Mutex::new(None);
+/// Where its bytes begin, and how many there are: for a look that takes no lock. None while nothing is open.
+static START: AtomicUsize = AtomicUsize::new(0);
+static BYTES: AtomicU64 = AtomicU64::new(0);
 
 thread_local! {
     static MINE: RefCell<Option<Mine>> = const { RefCell::new(None) };
@@ -123,6 +127,12 @@ fn with_mine<T>(work: impl Fn(&Arc<FarHeap>, &mut Magazine) -> T) -> Option<T> {
         let mut mine = Mine::of_open()?;
         Some(work(&mine.heap, mine.share.magazine()))
     })
+}
+
+/// Whether bytes that begin here are far.
+pub(crate) fn is_far(address: usize) -> bool {
+    let start = START.load(Ordering::Acquire);
+    (address.wrapping_sub(start) as u64) < BYTES.load(Ordering::Relaxed)
 }
 
 /// What every function says that needs far memory, and there is none.
@@ -182,6 +192,8 @@ pub unsafe extern "C" fn yonder_memory_open(config: *const YonderMemoryConfig) -
             Ok(FarHeap::without_handlers(region, no_handlers))
         })?;
         heap.guide_paging();
+        BYTES.store(heap.region().bytes(), Ordering::Relaxed);
+        START.store(heap.region().address(), Ordering::Release);
         *open = Some(Arc::new(heap));
         Ok(0)
     })
@@ -204,6 +216,7 @@ pub extern "C" fn yonder_memory_close() -> c_int {
             let message = format!("something is still allocated in {used} bytes of far memory: free it first");
             return Err(Failure::new(libc::EBUSY, message));
         }
+        BYTES.store(0, Ordering::Relaxed);
         hold_back(|| *open = None);
         Ok(0)
     })

@@ -8,6 +8,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::ptr;
 use std::time::Duration;
 
 use yonder::threads::net::{TcpListener, TcpStream};
@@ -15,7 +16,7 @@ use yonder::threads::net::{TcpListener, TcpStream};
 use crate::arguments::{Out, bytes, bytes_mut, check_range, text};
 use crate::failure::{Failure, answer};
 use crate::handle;
-use crate::memory::with_heap;
+use crate::memory::is_far;
 
 /// Bytes of a transfer by way of the stack.
 const CHUNK: usize = 8192;
@@ -64,16 +65,7 @@ fn prompt(stream: TcpStream) -> YonderSocket {
     YonderSocket::Stream(stream)
 }
 
-/// Whether bytes that begin here are far.
-fn is_far(address: usize) -> bool {
-    with_heap(|heap, _| {
-        let region = heap.region();
-        (address.wrapping_sub(region.address()) as u64) < region.bytes()
-    })
-    .unwrap_or(false)
-}
-
-/// Whether a descriptor's socket listens; an error if it is none of streams.
+/// Whether a descriptor's socket listens, or else is connected; an error if it is neither.
 fn listens(descriptor: BorrowedFd<'_>) -> Result<bool, Failure> {
     let option = |name: c_int| {
         let (mut value, mut bytes) = (0, size_of::<c_int>() as libc::socklen_t);
@@ -87,12 +79,21 @@ fn listens(descriptor: BorrowedFd<'_>) -> Result<bool, Failure> {
                 &raw mut bytes,
             )
         };
-        if done == 0 { Ok(value) } else { Err(Failure::from(io::Error::last_os_error())) }
+        (done == 0).then_some(value).ok_or_else(io::Error::last_os_error)
     };
-    if option(libc::SO_TYPE)? != libc::SOCK_STREAM {
-        return Err(Failure::new(libc::EPROTOTYPE, "the descriptor is no socket of streams"));
+    let unfit = |what: &str| Err(Failure::new(libc::EPROTOTYPE, format!("the descriptor is no {what}")));
+    match option(libc::SO_TYPE) {
+        Ok(libc::SOCK_STREAM) => {}
+        Err(error) if error.raw_os_error() != Some(libc::ENOTSOCK) => return Err(error.into()),
+        _ => return unfit("socket of streams"),
     }
-    Ok(option(libc::SO_ACCEPTCONN)? != 0)
+    if option(libc::SO_ACCEPTCONN)? != 0 {
+        return Ok(true);
+    }
+    let mut name_bytes: libc::socklen_t = 0;
+    // SAFETY: the kernel writes the length that a name would have, and none of the name, for which there is no room.
+    let named = unsafe { libc::getpeername(descriptor.as_raw_fd(), ptr::null_mut(), &raw mut name_bytes) };
+    if named == 0 { Ok(false) } else { unfit("socket that is connected or listens") }
 }
 
 /// Puts the socket that `make` makes where C wants it.
@@ -165,8 +166,7 @@ pub unsafe extern "C" fn yonder_accept(listener: *mut YonderSocket, socket: *mut
             let YonderSocket::Listener(listener) = listener else {
                 return Err(Failure::invalid("the socket does not listen: give one of yonder_listen()"));
             };
-            let (stream, _) = listener.accept()?;
-            out.set(handle::new(prompt(stream)));
+            out.set(handle::new(prompt(listener.accept_any()?)));
             Ok(0)
         })
     }

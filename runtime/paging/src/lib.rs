@@ -38,7 +38,7 @@ pub use install_delegate::InstallDelegate;
 pub use kernel::{Kernel, Tuning};
 pub use pin::{Pinned, pin_this_thread};
 pub use region::{Access, Hold, Region};
-pub use worker::WorkerPort;
+pub use worker::{WorkerPort, hold_back_for_workers};
 pub use yonder_pager::{
     ADVISED_PAGES_MAX, Advice, AdviceError, Audit, COLD_BANDS, ColdBand, Config, ConfigError, Deadlines, Delivery,
     FaultCounts, FaultObserver, FaultPolicy, FaultStages, Installs, Liveness, Needed, PagingCause, PagingError,

@@ -49,13 +49,19 @@ pub struct WorkerPort {
     _not_send: PhantomData<*mut ()>,
 }
 
+/// Holds back on this thread what workers hold back, where they have to. Threads that it starts do so from their first
+/// instruction to their last, whatever they are bound to in between.
+pub fn hold_back_for_workers() -> Option<HeldBack> {
+    yonder_trap::holds_signals().then(HeldBack::as_in_faults)
+}
+
 impl WorkerPort {
     /// Binds this thread to `far`. `unithreads` bounds the ids of the unithreads that will run on it.
     pub fn bind(far: &FarMemory, unithreads: usize, policy: FaultPolicy) -> Result<Self, FarError> {
         let pager = Arc::clone(far.pager());
         assert!(BOUND.get().is_none(), "this thread is bound to a far memory already");
+        let held_back = hold_back_for_workers();
         let id = pager.add_port(unithreads)?;
-        let held_back = yonder_trap::holds_signals().then(HeldBack::as_in_faults);
         BOUND.set(Some(Binding { pager: pager.id(), port: id, policy }));
         Ok(Self { pager, id, _far: far.clone(), _held_back: held_back, _not_send: PhantomData })
     }

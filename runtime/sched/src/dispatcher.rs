@@ -50,7 +50,7 @@ pub enum SchedError {
     #[error(transparent)]
     Far(#[from] FarError),
     /// Threads or stacks were refused.
-    #[error("the server's threads and stacks: {0}")]
+    #[error("threads and stacks: {0}")]
     Os(#[from] std::io::Error),
 }
 

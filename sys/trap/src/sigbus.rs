@@ -297,8 +297,13 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     let fault = Fault { offset, address, kind, registers: Registers(registers) };
     // SAFETY: a slot that `find` returned has a handler, which lives until its registration is dropped.
     let handler = unsafe { &**slot.handler.load(Ordering::Acquire) };
-    // A lock that a parked unithread holds would stop the thread of the next that wants it.
-    let verdict = if away.holds_lock() { no_yield(|| handler.on_fault(&fault)) } else { handler.on_fault(&fault) };
+    // SAFETY: the kernel's 64 signals are the first word of the C library's larger set.
+    let mask = unsafe { *(&raw const context_ref.uc_sigmask).cast::<u64>() };
+    let holds_signals = HOLDS_SIGNALS.load(Ordering::Relaxed);
+    // A lock that a parked unithread holds would stop the thread of the next that wants it. And the others would have
+    // the mask of this one: of a handler of the program, or of a unithread that has changed it.
+    let must_stay = away.holds_lock() || holds_signals && mask != HELD_IN_FAULTS;
+    let verdict = if must_stay { no_yield(|| handler.on_fault(&fault)) } else { handler.on_fault(&fault) };
     if let Verdict::Fail(code) = verdict
         && kind != FaultKind::FoundDamaged
     {
@@ -320,9 +325,7 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     }
     // SAFETY: the unithread that faulted is back on its own thread, so this is the errno that was saved.
     unsafe { *errno = saved_errno };
-    // SAFETY: as where the handler is installed.
-    let mask = unsafe { *(&raw const context_ref.uc_sigmask).cast::<u64>() };
-    let has_mask = !HOLDS_SIGNALS.load(Ordering::Relaxed) || mask & HELD_IN_FAULTS == HELD_IN_FAULTS;
+    let has_mask = !holds_signals || mask & HELD_IN_FAULTS == HELD_IN_FAULTS;
     if has_mask && resume::is_possible() {
         away.restore();
         // SAFETY: this is the handler of `context`, nothing here has a destructor, and the thread has the mask of the

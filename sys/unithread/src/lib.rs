@@ -55,7 +55,7 @@ mod stack_memory;
 mod ucontext;
 mod unithread;
 
-pub use overflow::report_overflows;
+pub use overflow::{SignalStack, report_overflows};
 pub use pool::{POOL_SLOTS_MAX, Pool, STACK_BYTES_DEFAULT, STACK_BYTES_MAX};
 pub use section::{in_no_yield_section, leave_sections, no_yield, no_yield_depth};
 pub use stack_memory::stack_bytes_min;

@@ -2,13 +2,15 @@
 //!
 //! The guard page already ends the process by SIGSEGV; the handler here only says why. It runs on the alternate signal
 //! stack that the standard library gives each of its threads (the overflowed one has no room), recognises the guard
-//! page of the running unithread, and passes every other fault on to the handler that was there before.
+//! page of the running unithread, and passes every other fault on to the handler that was there before. A thread that
+//! has no such stack, as in a program that is not Rust's, gets one by [`SignalStack`].
 //!
 //! Invariant: the handler allocates nothing, locks nothing and leaves errno as it was.
 
 // UNSAFETY: sigaction, and calling the previous handler by its address.
 
 use std::io::{self, Write};
+use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use crate::slot::{StackBounds, current_stack};
@@ -22,7 +24,7 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Makes a stack overflow of a unithread print one line before it ends the process. Installs a SIGSEGV handler for the
 /// process, once, and passes other faults on to the handler that was installed before. Threads without an alternate
-/// signal stack, which are those that Rust's standard library has not started, die without the line.
+/// signal stack die without the line: see [`SignalStack`].
 ///
 /// # Errors
 /// What the kernel said about the handler.
@@ -37,12 +39,55 @@ pub fn report_overflows() -> io::Result<()> {
     }
     let mut action = no_action();
     action.sa_sigaction = on_fault as *const () as usize;
-    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
+    // A handler that it is passed on to runs with what it has asked for.
+    let kept = previous.sa_flags & (libc::SA_NODEFER | libc::SA_RESTART);
+    action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK | kept;
+    action.sa_mask = previous.sa_mask;
     // SAFETY: the handler has the signature that SA_SIGINFO asks for and only does what a signal handler may do.
     if unsafe { libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut()) } != 0 {
         return Err(io::Error::last_os_error());
     }
     Ok(())
+}
+
+/// An alternate signal stack of the calling thread, if it had none, until this is dropped there.
+#[derive(Debug)]
+#[must_use = "the stack is gone when this is dropped"]
+pub struct SignalStack {
+    memory: Option<Box<[u8]>>,
+    /// The stack is this thread's.
+    _thread: PhantomData<*const ()>,
+}
+
+impl SignalStack {
+    /// Enough for the kernel's frame with all registers, and for a line of text.
+    const BYTES: usize = 64 << 10;
+
+    /// Sees that the thread has one. Where the kernel refuses, it has none.
+    pub fn of_this_thread() -> Self {
+        // SAFETY: all zeros is a valid `stack_t`, and a null new stack only reads the present one.
+        let has_none = unsafe {
+            let mut present: libc::stack_t = std::mem::zeroed();
+            libc::sigaltstack(std::ptr::null(), &raw mut present) == 0 && present.ss_flags & libc::SS_DISABLE != 0
+        };
+        let mut memory = has_none.then(|| vec![0; Self::BYTES].into_boxed_slice());
+        if let Some(memory) = &mut memory {
+            let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: Self::BYTES };
+            // SAFETY: the memory is there until the drop, which takes the stack back first.
+            unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
+        }
+        Self { memory, _thread: PhantomData }
+    }
+}
+
+impl Drop for SignalStack {
+    fn drop(&mut self) {
+        if self.memory.is_some() {
+            let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+            // SAFETY: takes back what was set on this thread.
+            unsafe { libc::sigaltstack(&raw const none, std::ptr::null_mut()) };
+        }
+    }
 }
 
 /// An action with nothing set: the default one, with an empty mask.
@@ -95,6 +140,17 @@ fn die_on_return(signal: libc::c_int) {
     unsafe { libc::sigaction(signal, &raw const default, std::ptr::null_mut()) };
 }
 
+/// The same for what may have been sent, and does not repeat then.
+fn take_default_action(signal: libc::c_int, info: *const libc::siginfo_t) {
+    die_on_return(signal);
+    // SAFETY: the kernel passes a valid siginfo. Up to 0 are the codes of what was sent, to a thread that may get it.
+    unsafe {
+        if (*info).si_code <= 0 {
+            libc::raise(signal);
+        }
+    }
+}
+
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     match PREVIOUS.get() {
         Some(previous) if previous.sa_sigaction > libc::SIG_IGN => {
@@ -111,7 +167,9 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
                 handler(signal);
             }
         }
-        // The kernel does not let a process ignore a fault of its own.
-        _ => die_on_return(signal),
+        // What was sent is ignored; the kernel does not let a process ignore a fault of its own.
+        // SAFETY: as where the default action is taken.
+        Some(previous) if previous.sa_sigaction == libc::SIG_IGN && unsafe { (*info).si_code } <= 0 => {}
+        _ => take_default_action(signal, info),
     }
 }

@@ -2,6 +2,7 @@
  * threads.c - light threads do what yonder_threads.h says, over far memory that is larger than local memory
  *
  *     threads URL WORKERS
+ *     threads URL overflow         a light thread overflows its stack
  *
  * tests/interface/threads.rs builds and runs it.
  */
@@ -11,7 +12,9 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <yonder_threads.h>
@@ -58,6 +61,9 @@ static void refusals(void)
 	config.workers = 0;
 	CHECK(yonder_threads_run(&config, never, NULL, NULL) == -EINVAL);
 	config.workers = 1;
+	config.stack_bytes = 1;
+	CHECK(yonder_threads_run(&config, never, NULL, NULL) == -EINVAL);
+	config.stack_bytes = 65536;
 	config.light_threads = UINT64_MAX;
 	CHECK(yonder_threads_run(&config, never, NULL, NULL) == -EINVAL);
 
@@ -337,6 +343,14 @@ static void *echo(void *argument)
 	return NULL;
 }
 
+static int socket_of_unix(void)
+{
+	int descriptor = socket(AF_UNIX, SOCK_STREAM, 0);
+
+	CHECK(descriptor >= 0);
+	return descriptor;
+}
+
 struct sender {
 	yonder_socket *socket;
 	const char *text;
@@ -376,6 +390,27 @@ static void talk(yonder_socket *socket)
 	yonder_free(back);
 }
 
+/* A listener of another family, whose other side has no name. */
+static void unix_listener(void)
+{
+	struct sockaddr_un name;
+	yonder_socket *listener, *socket;
+	int own = (int)getpid(), descriptor = socket_of_unix(), client = socket_of_unix();
+	char byte;
+
+	memset(&name, 0, sizeof name);
+	name.sun_family = AF_UNIX;
+	snprintf(name.sun_path + 1, sizeof name.sun_path - 1, "yonder-threads-%d", own);
+	CHECK(yonder_socket_adopt(descriptor, &socket) == -EPROTOTYPE);
+	CHECK(bind(descriptor, (struct sockaddr *)&name, sizeof name) == 0 && listen(descriptor, 1) == 0);
+	CHECK(yonder_socket_adopt(descriptor, &listener) == 0);
+	CHECK(connect(client, (struct sockaddr *)&name, sizeof name) == 0 && write(client, "y", 1) == 1);
+	CHECK(yonder_accept(listener, &socket) == 0 && yonder_receive(socket, &byte, 1) == 1 && byte == 'y');
+	close(client);
+	yonder_socket_close(socket);
+	yonder_socket_close(listener);
+}
+
 static void sockets(void)
 {
 	yonder_socket *listener, *socket, *other;
@@ -409,9 +444,10 @@ static void sockets(void)
 	yonder_socket_close(other);
 	CHECK(yonder_send(socket, "x", 1) == -EPIPE && yonder_receive(socket, &byte, 1) == 0);
 	yonder_socket_close(socket);
+	unix_listener();
 	CHECK(yonder_socket_adopt(-1, &socket) == -EBADF);
 	CHECK(yonder_socket_adopt(ends[0], &socket) == -EBADF);
-	CHECK(pipe(ends) == 0 && yonder_socket_adopt(ends[0], &socket) == -ENOTSOCK);
+	CHECK(pipe(ends) == 0 && yonder_socket_adopt(ends[0], &socket) == -EPROTOTYPE);
 	close(ends[0]);
 	close(ends[1]);
 }
@@ -460,12 +496,85 @@ static void signals_and_limits(void)
 	CHECK(yonder_threads_run(NULL, never, NULL, NULL) == -EPERM);
 }
 
+/* Pages of local memory that nobody may write before the handler has seen it, which touches far memory for each. */
+#define BARRIERS 64
+static unsigned char *barriers;
+static volatile uint64_t *far_words;
+
+static void on_barrier(int signal, siginfo_t *info, void *context)
+{
+	size_t offset = (size_t)((unsigned char *)info->si_addr - barriers), page = offset / PAGE;
+
+	(void)context;
+	if (signal != SIGSEGV || offset >= BARRIERS * PAGE)
+		_exit(3);
+	far_words[page * 37 % PAGES * PAGE / sizeof *far_words]++;
+	if (mprotect(barriers + page * PAGE, PAGE, PROT_READ | PROT_WRITE) < 0)
+		_exit(4);
+}
+
+static void *pass_barriers(void *argument)
+{
+	size_t page;
+
+	for (page = *(size_t *)argument; page < BARRIERS; page += LIGHT / 4) {
+		barriers[page * PAGE] = 1;
+		yonder_yield();
+	}
+	return NULL;
+}
+
+static void handlers_may_touch(void)
+{
+	yonder_light_thread *threads[LIGHT / 4];
+	size_t firsts[LIGHT / 4], i;
+	uint64_t sum = 0;
+	void *memory;
+
+	CHECK(posix_memalign(&memory, PAGE, BARRIERS * PAGE) == 0);
+	barriers = memory;
+	far_words = yonder_calloc(1, MEMORY);
+	CHECK(mprotect(barriers, BARRIERS * PAGE, PROT_NONE) == 0 && far_words != NULL);
+	/* All of it is far but the last part. */
+	for (i = 0; i < PAGES; i++)
+		far_words[i * PAGE / sizeof *far_words + 1] = i;
+	for (i = 0; i < LIGHT / 4; i++) {
+		firsts[i] = i;
+		CHECK(yonder_spawn(pass_barriers, &firsts[i], &threads[i]) == 0);
+	}
+	for (i = 0; i < LIGHT / 4; i++)
+		CHECK(yonder_join(threads[i], NULL) == 0);
+	for (i = 0; i < PAGES; i++)
+		sum += far_words[i * PAGE / sizeof *far_words];
+	CHECK(sum == BARRIERS);
+	yonder_free((void *)far_words);
+	CHECK(mprotect(barriers, BARRIERS * PAGE, PROT_READ | PROT_WRITE) == 0);
+	free(barriers);
+}
+
+static uint64_t recurse(volatile uint64_t *depth)
+{
+	volatile uint64_t more[64];
+
+	more[0] = *depth + 1;
+	return more[0] == 0 ? 0 : recurse(more) + more[0];
+}
+
+static void *overflow(void *argument)
+{
+	uint64_t depth = 0;
+
+	printf("%d\n", (int)recurse(&depth));
+	return argument;
+}
+
 static void *all(void *argument)
 {
 	faults_yield();
 	heap_is_for_all();
 	locks_and_channels();
 	sockets();
+	handlers_may_touch();
 	signals_and_limits();
 	return argument;
 }
@@ -485,12 +594,19 @@ int main(int argc, char **arguments)
 	memory.memory_bytes = 4 * MEMORY;
 	memory.local_bytes = LOCAL;
 	CHECK(yonder_memory_open(&memory) == 0);
+	if (strcmp(arguments[2], "overflow") == 0) {
+		yonder_threads_run(NULL, overflow, NULL, NULL);
+		return 1;
+	}
 	refusals();
 
 	first = pthread_self();
 	memset(&action, 0, sizeof action);
 	action.sa_handler = on_signal;
 	CHECK(sigaction(SIGUSR1, &action, NULL) == 0 && sigaction(SIGUSR2, &action, NULL) == 0);
+	action.sa_flags = SA_SIGINFO;
+	action.sa_sigaction = on_barrier;
+	CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
 	config.workers = workers;
 	config.light_threads = 2 * LIGHT;
 	CHECK(yonder_threads_run(&config, all, &config, &result) == 0 && result == &config);

@@ -2,6 +2,7 @@
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
 
 use crate::far::{MIB, ready, with_node};
@@ -22,6 +23,16 @@ fn light_threads_do_what_the_header_says() {
     };
     run(SLOW);
     with_node(&toolchain, 128 * MIB, run);
+}
+
+#[test]
+fn a_stack_that_overflows_ends_the_program_with_one_line() {
+    let Some(toolchain) = ready() else { return };
+    let program = toolchain.build(&file("tests/interface/threads.c"));
+    let output = Command::new(program).args([SLOW, "overflow"]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!((output.status.signal(), said.lines().count()), (Some(11), 1), "{said}");
+    assert!(said.contains("overflowed its stack"), "{said}");
 }
 
 #[test]
@@ -133,6 +144,8 @@ fn a_cache_answers_as_memcached_does() {
         ("set a 0 0 0 noreply\r\n\r\nget a\r\n", "VALUE a 0 0\r\n\r\nEND\r\n"),
         ("delete a\r\ndelete a\r\ndelete a noreply\r\nget a\r\n", "DELETED\r\nNOT_FOUND\r\nEND\r\n"),
         ("set a 0 0 x\r\n", "CLIENT_ERROR bad command line format\r\n"),
+        ("set a 0 0 18446744073709551615\r\n", "CLIENT_ERROR bad command line format\r\n"),
+        ("set a 0 -1 1\r\nset a 0 0 +1\r\n", &"CLIENT_ERROR bad command line format\r\n".repeat(2)),
         ("set a 0 0 1\r\nlong\r\n", "CLIENT_ERROR bad data chunk\r\nERROR\r\n"),
         ("nonsense\r\n\r\n", "ERROR\r\nERROR\r\n"),
         ("version\r\n", "VERSION yonder-cache\r\n"),

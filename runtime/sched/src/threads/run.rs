@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use yonder_paging::{FarError, FarMemory, WorkerPort, pin_this_thread};
-use yonder_unithread::{Pool, Unithread};
+use yonder_paging::{FarError, FarMemory, WorkerPort, hold_back_for_workers, pin_this_thread};
+use yonder_unithread::{Pool, SignalStack, Unithread};
 
 use super::config::Config;
 use super::guarded::Guarded;
@@ -34,7 +34,11 @@ where
     config.validate()?;
     yonder_unithread::report_overflows()?;
     let run = Arc::new(Run::new(config)?);
-    let started = start_workers(config, far, &run);
+    let started = {
+        // The workers inherit it.
+        let _held_back = hold_back_for_workers();
+        start_workers(config, far, &run)
+    };
     let handle = started.workers.is_ok().then(|| spawn_in(&run, main).expect("the first light thread finds room"));
     run.release();
     for thread in started.threads {
@@ -169,6 +173,7 @@ fn start_worker(
     let (config, far, run) = (config.clone(), far.clone(), Arc::clone(run));
     threads.push(thread::Builder::new().name(format!("yonder-threads-{worker}")).spawn(move || {
         let _guard = AbortOnPanic;
+        let _signal_stack = SignalStack::of_this_thread();
         if let Some(cpu) = config.cpus.get(worker) {
             pin_this_thread(*cpu);
         }

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::time::Duration;
 
 use rustix::io::Errno;
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socket_with, sockopt};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, accept_with, socket_with, sockopt};
 
 use super::source::{Direction, Io};
 
@@ -32,6 +32,14 @@ impl TcpListener {
     pub fn accept(&self) -> io::Result<(TcpStream, SocketAddr)> {
         let (stream, peer) = self.io.attempt(Direction::In, std::net::TcpListener::accept)?;
         Ok((TcpStream::from_std(stream)?, peer))
+    }
+
+    /// The same without the address of who connects, for listeners of other families too, such as those of `AF_UNIX`
+    /// that were taken over.
+    pub fn accept_any(&self) -> io::Result<TcpStream> {
+        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+        let accept = |listener: &std::net::TcpListener| Ok(accept_with(listener, flags)?);
+        Ok(TcpStream { io: Io::new(self.io.attempt(Direction::In, accept)?.into()) })
     }
 
     /// From now on a connection is waited for this long at most, and then it is an error ([`io::ErrorKind::TimedOut`]).
