@@ -294,7 +294,7 @@ mod tests {
         for _ in 0..2 {
             let installed = install(&root, &built, &to.0, "1.2.3").unwrap();
             assert!(
-                installed.len() == 9 + guides.len()
+                installed.len() == 10 + guides.len()
                     && installed.iter().all(|path| path.starts_with(&to.0) && path.exists())
             );
         }
@@ -310,6 +310,7 @@ mod tests {
         assert!(described.contains("\nVersion: 1.2.3\n") && !described.contains('@'), "{described}");
         assert!(described.starts_with(&format!("prefix={}\n", to.0.display())), "{described}");
         assert!(read("include/yonder.h").contains("yonder_process_create"));
+        assert!(read("include/yonder_threads.h").contains("yonder_spawn"));
         let mode = |name: &str| fs::metadata(to.0.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("bin/yonder"), mode("lib/libyonder.a")), (0o755, 0o644));
         assert_eq!(fs::read_dir(to.0.join("lib")).unwrap().count(), 6, "nothing is left beside");
