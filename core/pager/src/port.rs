@@ -2,8 +2,9 @@
 //!
 //! A port has a fault queue pair, a table of fetches in flight, and the unithreads that wait for them. A worker has one
 //! to itself; ordinary threads, the guests, share a few (`guests`). A worker port's mutex is there for the visits of
-//! others: of threads that touch what was fetched ahead here, and of the reclaimer that takes it back, which both only
-//! try it, and of a region's end. A worker holds it for moments, a visitor for as long as it takes to map a window.
+//! others: of threads that touch what was fetched ahead here, or a page that its worker has not polled for, and of the
+//! reclaimer that takes it back, which both only try it, and of a region's end. A worker holds it for moments, a
+//! visitor for as long as it takes to map a window.
 //!
 //! Who waits for them is in `waiters`, what becomes of them in `completion`, what other threads install for them in
 //! `delegation`, what is fetched before anybody waits for it in `ahead`, who says what to fetch so in `guided`, and

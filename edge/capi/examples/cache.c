@@ -7,9 +7,9 @@
  *     printf 'set a 0 0 1\r\nx\r\nget a\r\nquit\r\n' | nc 127.0.0.1 11211
  *
  * It is written as a server with a thread for each connection: it reads, looks up under a lock, and answers. Where an
- * item is not here the connection's light thread waits for it, with the lock if it has one, and its worker serves others. It
- * knows get, gets, set, add, replace, delete, stats, version and quit. It is an example: its hash has no secret, so who
- * chooses keys can make one bucket long, and connections that say nothing are kept.
+ * item is not here the connection's light thread waits for it, with the lock if it has one, and its worker serves
+ * others. It knows get, gets, set, add, replace, delete, stats, version and quit. It is an example: its hash has no
+ * secret, so who chooses keys can make one bucket long, and connections that say nothing are kept.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>

@@ -217,7 +217,8 @@ mod tests {
         let header = include_str!("../include/yonder_threads.h");
         let YonderThreadsConfig { workers, light_threads, stack_bytes, spin_ns, .. } = DEFAULT;
         let default = format!(
-            "YONDER_THREADS_CONFIG_DEFAULT {{ sizeof(yonder_threads_config), {workers}, {light_threads}, {stack_bytes}, {spin_ns} }}\n"
+            "YONDER_THREADS_CONFIG_DEFAULT {{ sizeof(yonder_threads_config), {workers}, {light_threads}, {stack_bytes}, \
+             {spin_ns} }}\n"
         );
         assert!(header.contains(&default), "{default}");
         // SAFETY: there is no config.

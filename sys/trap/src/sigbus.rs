@@ -300,9 +300,11 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     // SAFETY: the kernel's 64 signals are the first word of the C library's larger set.
     let mask = unsafe { *(&raw const context_ref.uc_sigmask).cast::<u64>() };
     let holds_signals = HOLDS_SIGNALS.load(Ordering::Relaxed);
-    // A lock that a parked unithread holds would stop the thread of the next that wants it. And the others would have
-    // the mask of this one: of a handler of the program, or of a unithread that has changed it.
-    let must_stay = away.holds_lock() || holds_signals && mask != HELD_IN_FAULTS;
+    // A lock that a parked unithread holds would stop the thread of the next that wants it. The others would have the
+    // mask of this one: of a handler of the program, or of a unithread that has changed it. And a stack that a handler
+    // runs on is the thread's.
+    let must_stay =
+        away.holds_lock() || holds_signals && mask != HELD_IN_FAULTS || yonder_unithread::is_on_foreign_stack();
     let verdict = if must_stay { no_yield(|| handler.on_fault(&fault)) } else { handler.on_fault(&fault) };
     if let Verdict::Fail(code) = verdict
         && kind != FaultKind::FoundDamaged

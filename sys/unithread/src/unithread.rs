@@ -252,12 +252,31 @@ pub fn suspend() {
     // SAFETY: a non-null current pointer names the slot that runs on this thread. Its context is its resumer's, which
     // waits in `resume` on this thread; the check shows that what is saved belongs to the slot's own stack.
     unsafe {
-        let depth = header.addr().wrapping_sub(stack_pointer());
-        if depth > (*header).stack_bytes as usize {
+        if !is_on_stack_of(header) {
             on_another_stack();
         }
         exchange(&raw mut (*header).context);
     }
+}
+
+/// Whether the stack pointer is on the stack of a slot.
+///
+/// # Safety
+/// The slot runs on this thread.
+#[inline(always)]
+unsafe fn is_on_stack_of(header: *mut Header) -> bool {
+    // SAFETY: as the caller promises, so it is mapped, and the field never changes.
+    header.addr().wrapping_sub(stack_pointer()) <= unsafe { (*header).stack_bytes } as usize
+}
+
+/// Whether a unithread is running on this thread and the caller is on another stack than its own, such as that of a
+/// signal handler with `SA_ONSTACK`: it must not suspend there. Safe to ask in a signal handler.
+#[inline]
+#[must_use]
+pub fn is_on_foreign_stack() -> bool {
+    let header = slot::current();
+    // SAFETY: a non-null current pointer names the slot that runs on this thread.
+    !header.is_null() && unsafe { !is_on_stack_of(header) }
 }
 
 /// The unithread that is running on this thread, if any. Safe to ask in a signal handler.

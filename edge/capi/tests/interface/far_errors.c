@@ -15,17 +15,11 @@
 
 #include <yonder_threads.h>
 
+#include "check.h"
+
 #define MEMORY ((size_t)16 << 20)
 #define LOCAL ((size_t)2 << 20)
 #define PAGE ((size_t)4096)
-
-#define CHECK(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("WRONG at %d: %s ('%s')\n", __LINE__, #condition, yonder_error_message()); \
-			exit(1); \
-		} \
-	} while (0)
 
 /* The second where a node has to answer, on a machine that may be busy. */
 #define SHORT UINT64_C(60000000)

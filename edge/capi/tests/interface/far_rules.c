@@ -18,18 +18,11 @@
 
 #include <yonder.h>
 
+#include "check.h"
+
 #define MIB ((size_t)1 << 20)
 #define MEMORY (32 * MIB)
 #define LOCAL (2 * MIB)
-
-#define CHECK(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("WRONG at %d: %s (errno %d, '%s')\n", __LINE__, #condition, errno, \
-			       yonder_error_message()); \
-			exit(1); \
-		} \
-	} while (0)
 
 static yonder_memory_config config = YONDER_MEMORY_CONFIG_DEFAULT;
 

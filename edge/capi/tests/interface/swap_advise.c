@@ -12,19 +12,12 @@
 
 #include <yonder.h>
 
+#include "check.h"
+
 #define MIB ((size_t)1 << 20)
 #define PAGE ((size_t)4096)
 #define MEMORY (32 * MIB)
 #define LOCAL (8 * MIB)
-
-#define CHECK(condition) \
-	do { \
-		if (!(condition)) { \
-			printf("WRONG at %d: %s (errno %d, '%s')\n", __LINE__, #condition, errno, \
-			       yonder_error_message()); \
-			exit(1); \
-		} \
-	} while (0)
 
 static void open_far(const char *url, uint64_t prefetch)
 {

@@ -1,4 +1,5 @@
-//! What light threads share and wait for: [`Mutex`], [`Condvar`], [`Semaphore`], and channels ([`channel`]).
+//! What light threads share and wait for: [`Mutex`], [`Condvar`], [`Semaphore`], channels ([`channel`]), and
+//! [`Lock`], which is a mutex without a value.
 //!
 //! A waiter parks until it is its turn: it does not poll, and it is woken once, for what it has been given. All waiters
 //! queue in the order in which they came, and what is released goes to the first of them, past all that come later. An
