@@ -88,7 +88,7 @@ pub struct Prefetcher {
 #[derive(Debug)]
 enum Detector {
     None,
-    Adjacent(Box<Recent>),
+    Adjacent(Recent),
     Majority(History),
 }
 
@@ -98,7 +98,7 @@ impl Prefetcher {
     pub fn new(algorithm: Algorithm) -> Self {
         let detector = match algorithm {
             Algorithm::None => Detector::None,
-            Algorithm::Readahead => Detector::Adjacent(Box::new(Recent::new())),
+            Algorithm::Readahead => Detector::Adjacent(Recent::new()),
             Algorithm::Trend => Detector::Majority(History::new()),
         };
         Self { detector, streams: Streams::new(), payoff: Payoff::new() }

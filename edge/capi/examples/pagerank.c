@@ -259,7 +259,7 @@ int main(int argc, char **argv)
 	}
 	scale = (unsigned)(argc > 2 ? number(argv[2], 4, 28) : 14);
 	percent = argc > 3 ? number(argv[3], 1, 100) : 50;
-	ranking.light = argc > 4 ? (size_t)number(argv[4], 0, LIGHT_MAX) : 64;
+	ranking.light = argc > 4 ? (size_t)number(argv[4], 0, LIGHT_MAX) : 8;
 	threads.workers = argc > 5 ? number(argv[5], 1, 128) : 1;
 	threads.light_threads = LIGHT_MAX + 1;
 

@@ -3,7 +3,7 @@
 use yonder_units::PageIndex;
 
 /// Misses that are remembered: so many requests may be between two neighbours.
-const RECENT_MAX: usize = 64;
+const RECENT_MAX: usize = 32;
 /// No page: no region has this number.
 const NOTHING: u64 = u64::MAX;
 

@@ -12,11 +12,8 @@ use yonder_units::PageIndex;
 
 use crate::prefetch::{BEFORE_THE_FIRST, Plan, Touch, WINDOW_PAGES_MAX, WINDOW_PAGES_MIN};
 
-/// Streams at a time, of all threads and unithreads of a port; a new one takes the place of the one that was touched
-/// longest ago.
-const STREAMS_MAX: usize = 64;
-/// Touches after which a stream that none of them belonged to is forgotten: each touch looks at all that are known.
-const FORGOTTEN_AFTER: u64 = 1 << 14;
+/// Streams at a time; a new one takes the place of the one that was touched longest ago.
+const STREAMS_MAX: usize = 16;
 
 /// One sequence.
 #[derive(Clone, Copy, Debug)]
@@ -30,18 +27,15 @@ struct Stream {
     /// Pages before `first` that belong to it: the earlier window.
     behind: u32,
     stride: i32,
-    /// When it was touched last.
+    /// When it was touched last; 0 if there is no such stream.
     touched: u64,
 }
 
-/// At most [`STREAMS_MAX`] streams.
+/// A fixed number of streams.
 #[derive(Debug)]
 pub(crate) struct Streams {
-    /// In no order. Has room for all from the start.
-    streams: Vec<Stream>,
+    streams: [Stream; STREAMS_MAX],
     touches: u64,
-    /// Which stream is looked at next, whether it should be forgotten.
-    next: usize,
 }
 
 /// What a touch is to the streams that are known.
@@ -57,7 +51,8 @@ pub(crate) enum Found {
 
 impl Streams {
     pub(crate) fn new() -> Self {
-        Self { streams: Vec::with_capacity(STREAMS_MAX), touches: 0, next: 0 }
+        let none = Stream { region: 0, first: 0, pages: 0, planned: 0, behind: 0, stride: 1, touched: 0 };
+        Self { streams: [none; STREAMS_MAX], touches: 0 }
     }
 
     #[inline]
@@ -67,7 +62,6 @@ impl Streams {
         let place = |stream: &Stream| stream.place_of(region, page, touch);
         let Some((stream, steps)) = self.streams.iter_mut().find_map(|stream| place(stream).map(|at| (stream, at)))
         else {
-            self.forget_one();
             return Found::Nothing;
         };
         stream.touched = touches;
@@ -81,7 +75,8 @@ impl Streams {
 
     /// Begins a stream at a page that was missed, and returns its first window.
     pub(crate) fn begin(&mut self, region: u32, page: PageIndex, stride: i32) -> Plan {
-        let stream = Stream {
+        let oldest = self.streams.iter_mut().min_by_key(|stream| stream.touched).expect("there are streams");
+        *oldest = Stream {
             region,
             first: i64::from(page.0) + i64::from(stride),
             pages: WINDOW_PAGES_MIN,
@@ -90,43 +85,27 @@ impl Streams {
             stride,
             touched: self.touches,
         };
-        if self.streams.len() < STREAMS_MAX {
-            self.streams.push(stream);
-        } else {
-            let oldest = self.streams.iter_mut().min_by_key(|stream| stream.touched).expect("there are streams");
-            *oldest = stream;
-        }
-        stream.plan()
-    }
-
-    /// Looks at one stream, and forgets it if it was not touched for long.
-    fn forget_one(&mut self) {
-        self.next = if self.next < self.streams.len() { self.next } else { 0 };
-        let is_old = |stream: &Stream| self.touches - stream.touched > FORGOTTEN_AFTER;
-        if self.streams.get(self.next).is_some_and(is_old) {
-            self.streams.swap_remove(self.next);
-        } else {
-            self.next += 1;
-        }
+        oldest.plan()
     }
 
     /// Of the window that was planned last for a stream only the first `pages` pages could be fetched.
     pub(crate) fn shorten(&mut self, plan: &Plan, pages: u32) {
-        let is_its = |stream: &&mut Stream| stream.region == plan.region && stream.plan() == *plan;
+        let is_its =
+            |stream: &&mut Stream| stream.touched > 0 && stream.region == plan.region && stream.plan() == *plan;
         if let Some(stream) = self.streams.iter_mut().find(is_its) {
             stream.pages = pages;
         }
     }
 
     pub(crate) fn forget(&mut self, region: u32) {
-        self.streams.retain(|stream| stream.region != region);
+        self.streams.iter_mut().filter(|stream| stream.region == region).for_each(|stream| stream.touched = 0);
     }
 }
 
 impl Stream {
     /// How many steps after the first page of the newest window `page` is, if it is one of the stream's.
     fn place_of(&self, region: u32, page: PageIndex, touch: Touch) -> Option<i64> {
-        if self.region != region {
+        if self.touched == 0 || self.region != region {
             return None;
         }
         let (distance, stride) = (i64::from(page.0) - self.first, i64::from(self.stride));

@@ -192,38 +192,6 @@ fn a_plan_that_would_begin_before_the_first_page_is_empty() {
     assert_eq!(plan.pages().count(), 0);
 }
 
-/// Sixty-four readers of far places, each of whom misses what its window does not have, take turns.
-#[test]
-fn many_sequences_are_followed_at_once() {
-    const READERS: u32 = 64;
-    let mut prefetcher = Prefetcher::new(Algorithm::Readahead);
-    let mut ahead: Vec<u32> = vec![0; READERS as usize];
-    let mut misses = 0;
-    for page in 0..400 {
-        for reader in 0..READERS {
-            let is_here = page < ahead[reader as usize];
-            misses += u32::from(!is_here);
-            let touch = if is_here { Touch::Hit } else { Touch::Miss };
-            let first = reader * 10_000;
-            if let Some(plan) = prefetcher.touched(0, PageIndex(first + page), touch) {
-                ahead[reader as usize] = plan.pages().last().unwrap().0 - first + 1;
-            }
-        }
-    }
-    assert!(misses <= 3 * READERS, "{misses}");
-}
-
-#[test]
-fn a_sequence_that_ended_long_ago_is_forgotten() {
-    let mut streams = Streams::new();
-    streams.begin(0, PageIndex(1), 1);
-    assert_ne!(streams.find(0, PageIndex(2), Touch::Miss), Found::Nothing);
-    for touch in 0..20_000 {
-        assert_eq!(streams.find(0, PageIndex(1_000_000 + 100 * touch), Touch::Miss), Found::Nothing);
-    }
-    assert_eq!(streams.find(0, PageIndex(4), Touch::Hit), Found::Nothing);
-}
-
 proptest! {
     /// Whatever is touched, a plan lies ahead of the touched page, and never has it.
     #[test]
