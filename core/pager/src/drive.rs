@@ -3,13 +3,14 @@
 //!
 //! Threads themselves, and how they sleep, are the caller's: `runtime/paging` has those of programs.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::pagetable::PageHasher;
 use crate::reclaim::Policy;
-use yonder_units::{BlockIndex, Nanos, Narrow, PAGE_BYTES, PageIndex};
+use yonder_units::{BLOCK_PAGES_U32, BlockIndex, Nanos, Narrow, PAGE_BYTES, PageIndex};
 
 use crate::delegation::Answer;
 use crate::machine::Machine;
@@ -208,6 +209,22 @@ impl<M: Machine> Pager<M> {
             M::relax();
         }
         reclaimer.take_block(core, block, usize::MAX, Victims::All)
+    }
+
+    /// Puts what is mapped of `pages` on standby, though memory does not press: their next touches are minor faults,
+    /// which an observer sees. Passes over a block that somebody is inside, or that has no frames. How many pages.
+    pub fn set_aside(&self, core: &RegionCore<M>, pages: Range<u32>) -> usize {
+        let mut reclaimer = self.lock_reclaimer();
+        let (mut start, mut taken) = (pages.start, 0);
+        while start < pages.end {
+            let block = PageIndex(start).block();
+            let end = pages.end.min((block.0 + 1) * BLOCK_PAGES_U32);
+            if core.block_gate(block).try_sweep() {
+                taken += reclaimer.sweep_range(core, block, start..end);
+            }
+            start = end;
+        }
+        taken
     }
 
     /// A region begins, of `memory`, whose pages are on the node from `remote` on; `None` if there are too many.

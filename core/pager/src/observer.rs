@@ -34,6 +34,8 @@ pub enum Needed {
     Fetch,
     /// No fetch, or one that was on its way.
     NoFetch,
+    /// Nothing: it had no content, or none any more.
+    Nothing,
 }
 
 /// Is told of faults.
@@ -71,8 +73,11 @@ impl Observer {
     #[inline]
     pub(crate) fn begin<M: Machine>(&self, table: &PageTable, offset: u64, instruction: usize) -> Option<Seeing<'_>> {
         let observer = &**self.0.get()?;
-        let is_remote = table.load(PageIndex::containing(offset)).state() == State::Remote;
-        let needed = if is_remote { Needed::Fetch } else { Needed::NoFetch };
+        let needed = match table.load(PageIndex::containing(offset)).state() {
+            State::Remote => Needed::Fetch,
+            State::Untouched => Needed::Nothing,
+            _ => Needed::NoFetch,
+        };
         Some(Seeing { observer, fault: SeenFault { offset, instruction, began: M::now(), took: 0, needed } })
     }
 }

@@ -14,6 +14,7 @@ mod remote;
 mod report;
 mod run;
 mod serve;
+mod size;
 mod switch;
 mod top;
 pub(crate) mod workload;
@@ -56,6 +57,7 @@ pub(crate) use remote::{GuardedArgs, RreadArgs, ScaleClientArgs};
 pub(crate) use report::{ReportArgs, ReportSet};
 pub(crate) use run::RunArgs;
 pub(crate) use serve::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
+pub(crate) use size::SizeArgs;
 pub(crate) use switch::SwitchArgs;
 pub(crate) use top::TopArgs;
 
@@ -108,6 +110,8 @@ pub(crate) enum Command {
     Controller(ControllerArgs),
     /// Run a program that knows nothing of it with its memory far
     Run(RunArgs),
+    /// Run a program once, and say how much local memory it needs
+    Size(SizeArgs),
     /// Serve memcached's protocol, with the items in far memory
     Kv(KvArgs),
     /// Serve an application over UDP, with its data in far memory
@@ -276,6 +280,8 @@ pub(crate) enum BenchWhat {
     Threads(Json<threads::Settings>),
     /// What recorded programs would have missed under each policy of what leaves local memory
     Victims(Json<victims::Settings>),
+    /// What yonder size predicts of programs, and what they take
+    Size(Json<programs::size::Settings>),
     /// Pages of each store read and written at random, without paging; beside fio
     Store(Json<store::Settings>),
     /// Reads of a memory node without paging: latency by size, throughput by clients and by depth

@@ -35,6 +35,7 @@ fn main() -> ExitCode {
         Command::Node(args) => commands::node::run(&args),
         Command::Controller(args) => commands::controller::run(&args),
         Command::Run(args) => commands::run::run(&args),
+        Command::Size(args) => commands::run::size::run(&args),
         Command::Kv(args) => commands::kv::run(&args),
         Command::Serve(args) => commands::serve::run(&args),
         Command::Load(args) => commands::load::run(&args),

@@ -186,7 +186,7 @@ impl Far {
         // A program touches its memory by pointer: nothing would ever stay in a frame.
         let (prefetch, reads) = (settings.prefetch, Reads::Mapped);
         // What is lent is touched unseen.
-        let lends = settings.trace.is_none();
+        let lends = settings.trace.is_none() && settings.sample.is_none();
         let mut config = Config { prefetch, reads, delivery, lends, ..Config::with_local(settings.local_bytes) };
         if keeps_in_file(&settings.far) {
             config.deadlines.fault = DISK_DEADLINE;

@@ -50,6 +50,7 @@ mod recorded;
 mod refused;
 mod reserved;
 mod robust;
+mod sampled;
 mod signals;
 mod transfers;
 

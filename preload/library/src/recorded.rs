@@ -1,5 +1,5 @@
-//! What this process keeps of its faults: a record for `yonder run --report` ([`Recorded`], with where its code is),
-//! and a trace for `--trace`.
+//! What this process keeps of its faults: a record for `yonder run --report` ([`Recorded`], with where its code is), a
+//! trace for `--trace`, and a sample for `yonder size`.
 //!
 //! The record counts by itself. What is left to do is to look now and then whether a fault came from code that is not
 //! known yet, because it was loaded meanwhile: only then are the process's mappings read again.
@@ -11,7 +11,9 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yonder_paging::{FaultObserver, Region, SeenFault};
-use yonder_preload_protocol::{Modules, ProcessSlot, RECORDS_MAX, Recorder, Settings, Tracer};
+use yonder_preload_protocol::{Modules, ProcessSlot, RECORDS_MAX, Recorder, Sampler, Settings, Tracer};
+
+use crate::sampled;
 
 /// Functions of which the C library has several, without names, and takes one when the program starts.
 const CHOSEN: [&CStr; 24] = [
@@ -95,6 +97,7 @@ impl Recorded {
 struct Observers {
     recorder: Option<Arc<Recorder>>,
     tracer: Option<Tracer>,
+    sampler: Option<Arc<Sampler>>,
 }
 
 impl FaultObserver for Observers {
@@ -105,11 +108,17 @@ impl FaultObserver for Observers {
         if let Some(tracer) = &self.tracer {
             tracer.saw(fault);
         }
+        if let Some(sampler) = &self.sampler {
+            sampler.saw(fault);
+        }
     }
 
     fn brings(&self, offset: u64) {
         if let Some(tracer) = &self.tracer {
             tracer.brings(offset);
+        }
+        if let Some(sampler) = &self.sampler {
+            sampler.brings(offset);
         }
     }
 }
@@ -129,9 +138,16 @@ pub(crate) fn observe(
     let tracer = begun.and_then(|begun| {
         begun.inspect_err(|error| complain(&format!("what it touches is not written down: {error}"))).ok()
     });
+    let begun = settings.sample.as_ref().map(|stem| Sampler::create(stem, place.number()));
+    let sampler = begun.and_then(|begun| {
+        begun.inspect_err(|error| complain(&format!("what it touches is not sampled: {error}"))).ok().map(Arc::new)
+    });
+    if let Some(sampler) = &sampler {
+        sampled::watch(Arc::clone(sampler));
+    }
     let recorder = recorded.as_ref().map(|recorded| Arc::clone(&recorded.recorder));
-    if recorder.is_some() || tracer.is_some() {
-        region.observe_faults(Arc::new(Observers { recorder, tracer }));
+    if recorder.is_some() || tracer.is_some() || sampler.is_some() {
+        region.observe_faults(Arc::new(Observers { recorder, tracer, sampler }));
     }
     recorded
 }

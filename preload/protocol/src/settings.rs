@@ -21,6 +21,7 @@ const TRANSFER: &str = "YONDER_RUN_TRANSFER";
 const GUIDE: &str = "YONDER_RUN_GUIDE";
 const RECORDS: &str = "YONDER_RUN_RECORDS";
 const TRACE: &str = "YONDER_RUN_TRACE";
+const SAMPLE: &str = "YONDER_RUN_SAMPLE";
 const CONTROL: &str = "YONDER_RUN_CONTROL";
 const PROCESS: &str = "YONDER_RUN_PROCESS";
 /// What stands between a process's number and its namespace.
@@ -79,6 +80,8 @@ pub struct Settings {
     pub records: Option<PathBuf>,
     /// What the traces of its processes are called after, if somebody wants them.
     pub trace: Option<PathBuf>,
+    /// What the samples of what its processes touch are called after, if somebody wants them.
+    pub sample: Option<PathBuf>,
     /// Folder in which every process has a socket for its settings, if there is one.
     pub control: Option<PathBuf>,
     /// The process whose end is the run's.
@@ -95,7 +98,7 @@ pub struct SettingsError {
 impl Settings {
     /// The variables that carry the settings; what has no value must not be set, even if it is for this process.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, Option<String>); 12] {
+    pub fn variables(&self) -> [(&'static str, Option<String>); 13] {
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         [
             (FAR, Some(self.far.clone())),
@@ -108,6 +111,7 @@ impl Settings {
             (GUIDE, self.guide.as_ref().map(text)),
             (RECORDS, self.records.as_ref().map(text)),
             (TRACE, self.trace.as_ref().map(text)),
+            (SAMPLE, self.sample.as_ref().map(text)),
             (CONTROL, self.control.as_ref().map(text)),
             (PROCESS, Some(format!("{}{IN}{}", self.process.number, self.process.namespace))),
         ]
@@ -125,7 +129,7 @@ impl Settings {
         let board = variable(BOARD).ok_or(SettingsError { variable: BOARD })?.into();
         let (local_bytes, memory_bytes) = (bytes(LOCAL)?, bytes(MEMORY)?);
         let path = |name| variable(name).map(PathBuf::from);
-        let [guide, records, trace, control] = [GUIDE, RECORDS, TRACE, CONTROL].map(path);
+        let [guide, records, trace, sample, control] = [GUIDE, RECORDS, TRACE, SAMPLE, CONTROL].map(path);
         let process = process_of(&variable(PROCESS).unwrap_or_default()).ok_or(SettingsError { variable: PROCESS })?;
         Ok(Some(Self {
             far,
@@ -138,6 +142,7 @@ impl Settings {
             guide,
             records,
             trace,
+            sample,
             control,
             process,
         }))
@@ -184,15 +189,17 @@ mod tests {
             guide: Some("/tmp/guide.so".into()),
             records: Some("/tmp/records".into()),
             trace: Some("/tmp/trace".into()),
+            sample: Some("/tmp/sample".into()),
             control: Some("/run/user/0/yonder".into()),
             process: ProcessId { number: 77, namespace: u64::MAX },
         };
-        let without = Settings { guide: None, records: None, trace: None, control: None, ..settings.clone() };
+        let without =
+            Settings { guide: None, records: None, trace: None, sample: None, control: None, ..settings.clone() };
         for settings in [&settings, &without] {
             let variables: HashMap<_, _> = settings.variables().into();
             assert_eq!(Settings::read(|name| variables[name].clone()).as_ref(), Ok(&Some(settings.clone())));
         }
-        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 4);
+        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 5);
         let mut variables: HashMap<_, _> = settings.variables().into();
         variables.insert(LOCAL, Some("many".into()));
         assert_eq!(Settings::read(|name| variables[name].clone()), Err(SettingsError { variable: LOCAL }));

@@ -260,6 +260,15 @@ impl Region {
         assert!(self.core.observe_faults(observer), "the faults of the region are observed already");
     }
 
+    /// Puts what is mapped of whole pages on standby, though memory does not press, so that whoever observes the region
+    /// sees when they are touched next. What somebody is just using may stay. How many pages were put there.
+    ///
+    /// # Panics
+    /// If `offset` or `bytes` is no multiple of a page, or the range is not of the region.
+    pub fn set_aside(&self, offset: u64, bytes: u64) -> usize {
+        self.core.pager().set_aside(&self.core, self.whole_pages(offset, bytes))
+    }
+
     /// Makes the region read-only for good: from now on its pages are dropped without a copy, unless its paging is
     /// guided. What is local is written to the node first, so this takes as long as that.
     pub fn seal(&mut self) -> Result<(), FarError> {

@@ -23,6 +23,7 @@ pub mod app;
 pub mod array;
 mod children;
 pub mod comparison;
+pub mod costs;
 mod counts;
 pub mod del_get;
 pub mod errors;

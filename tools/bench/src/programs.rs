@@ -12,6 +12,7 @@
 mod catalogue;
 mod series;
 mod servers;
+pub mod size;
 mod trial;
 
 use std::ffi::OsString;

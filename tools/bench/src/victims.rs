@@ -3,20 +3,19 @@
 //! The traces are those of `yonder run --trace`: each touch of a page that was not mapped, with little local memory.
 //! Nothing runs, so the same trace has the same figures on every machine. What came for the first time is no miss.
 //!
-//! `known` has the policies of the literature, with local memory for nothing but pages; `ours` is a model of Yonder's,
-//! built from the parts of the pager that decide, with its frames and the room that it keeps free. No policy fetches
-//! ahead.
+//! `known` has the policies of the literature, with local memory for nothing but pages; Yonder's is the model of
+//! `core/sizing`, built from the parts of the pager that decide, with its frames and the room that it keeps free. No
+//! policy fetches ahead.
 
 mod known;
-mod ours;
 
-use std::collections::HashMap;
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::Serialize;
-use yonder::units::{BLOCK_PAGES, LocalSize, PAGE_BYTES};
+use yonder::units::{LocalSize, PAGE_BYTES, PageIndex};
 use yonder_preload_protocol::read_trace;
+use yonder_sizing::{PAGES_MIN, Replayed, Touch, Trace, replay};
 
 use crate::flags::BENCHMARK;
 use crate::{BenchError, OnProgress};
@@ -55,43 +54,6 @@ pub struct VictimsResult {
     pub ratio_to_lru: Option<f64>,
 }
 
-/// What a policy has made of a trace.
-#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
-struct Replayed {
-    misses: u64,
-    rescues: u64,
-}
-
-/// The touches of a program, with its blocks one behind the other.
-struct Trace {
-    touches: Vec<u32>,
-    /// Blocks that have pages.
-    blocks: usize,
-    /// Pages that are touched.
-    pages: usize,
-}
-
-impl Trace {
-    /// Numbers blocks by when they were first touched. Pages of a block stay beside one another.
-    fn new(pages: impl IntoIterator<Item = u32>) -> Self {
-        const PAGES: u32 = BLOCK_PAGES as u32;
-        let (mut blocks, mut seen) = (HashMap::new(), std::collections::HashSet::new());
-        let mut renumber = |page: u32| {
-            let next = blocks.len() as u32;
-            let page = *blocks.entry(page / PAGES).or_insert(next) * PAGES + page % PAGES;
-            seen.insert(page);
-            page
-        };
-        let touches = pages.into_iter().map(&mut renumber).collect();
-        Self { touches, blocks: blocks.len(), pages: seen.len() }
-    }
-
-    /// Pages that its blocks have room for.
-    fn numbers(&self) -> usize {
-        self.blocks * BLOCK_PAGES
-    }
-}
-
 /// A policy: what it makes of a trace with so many pages of local memory.
 type Policy = fn(&Trace, usize) -> Replayed;
 
@@ -101,7 +63,7 @@ const POLICIES: [(&str, Policy); 5] = [
     ("lru", known::lru),
     ("clock", known::clock),
     ("s3-fifo", known::s3_fifo),
-    ("yonder", ours::replay),
+    ("yonder", replay),
 ];
 
 /// Replays every trace with each local memory under each policy.
@@ -109,24 +71,24 @@ pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<VictimsR
     let mut results = Vec::new();
     let all = (settings.traces.len() * settings.local.len() * POLICIES.len()) as f64;
     for path in &settings.traces {
-        let trace = Trace::new(read_trace(path)?.into_iter().map(|page| page.0));
+        let trace = trace(read_trace(path)?.into_iter().map(|page| page.0));
         for local in &settings.local {
-            let local_bytes = local.resolve((trace.pages * PAGE_BYTES) as u64);
+            let local_bytes = local.resolve((trace.pages() * PAGE_BYTES) as u64);
             let pages = usize::try_from(local_bytes).unwrap_or(usize::MAX) / PAGE_BYTES;
-            if pages < ours::PAGES_MIN {
-                let least = (ours::PAGES_MIN * PAGE_BYTES) >> 20;
+            if pages < PAGES_MIN {
+                let least = (PAGES_MIN * PAGE_BYTES) >> 20;
                 let what = format!("{local_bytes} bytes are too little to replay: type --local {least}MiB or more");
                 return Err(BenchError::Settings(what));
             }
             let begin = results.len();
             for (policy, replay) in POLICIES {
                 progress(&format!("{}: {policy}", path.display()), results.len() as f64 / all);
-                let Replayed { misses, rescues } = replay(&trace, pages);
+                let Replayed { misses, rescues, .. } = replay(&trace, pages);
                 results.push(VictimsResult {
                     bench: "victims",
                     trace: path.display().to_string(),
-                    touches: trace.touches.len(),
-                    pages: trace.pages,
+                    touches: trace.len(),
+                    pages: trace.pages(),
                     local_bytes,
                     policy,
                     misses,
@@ -143,6 +105,11 @@ pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<VictimsR
     Ok(results)
 }
 
+/// A trace of pages, of which nobody knows when they had content.
+fn trace(pages: impl IntoIterator<Item = u32>) -> Trace {
+    Trace::new(pages.into_iter().map(|page| Touch { page: PageIndex(page), is_first: false }))
+}
+
 #[cfg(test)]
 mod tests {
     use rand::rngs::SmallRng;
@@ -155,20 +122,10 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_numbered_by_their_first_touch() {
-        let trace = Trace::new([5_000_000, 7, 5_000_001, 7]);
-        let offset = 5_000_000 % BLOCK_PAGES as u32;
-        let second = BLOCK_PAGES as u32 + 7;
-        assert_eq!(trace.touches, [offset, second, offset + 1, second]);
-        assert_eq!((trace.blocks, trace.pages), (2, 3));
-    }
-
-    #[test]
     fn what_fits_is_not_missed_and_nobody_beats_the_optimum() {
         let mut random = SmallRng::seed_from_u64(1);
-        let trace =
-            Trace::new((0..200_000).map(|_| random.random_range(0..8_000_u32).min(random.random_range(0..8_000))));
-        assert_eq!(misses(&trace, 2 * trace.pages), [0; POLICIES.len()]);
+        let trace = trace((0..200_000).map(|_| random.random_range(0..8_000_u32).min(random.random_range(0..8_000))));
+        assert_eq!(misses(&trace, 2 * trace.pages()), [0; POLICIES.len()]);
         for local in [1_000, 2_000, 4_000] {
             let all = misses(&trace, local);
             assert!(all[1..].iter().all(|misses| *misses >= all[0] && all[0] > 0), "{all:?} of {local}");
@@ -178,7 +135,7 @@ mod tests {
     /// A program that uses some pages all the time, strewn over all blocks, and reads the others in a circle.
     fn scanned(hot_every: u32) -> Trace {
         let (mut random, mut scan) = (SmallRng::seed_from_u64(2), 0);
-        Trace::new((0..600_000).map(|touch| {
+        trace((0..600_000).map(|touch| {
             if touch % 2 == 0 {
                 return random.random_range(0..20_000 / hot_every) * hot_every;
             }
@@ -198,7 +155,7 @@ mod tests {
     #[test]
     fn where_no_page_is_wanted_more_than_another_little_is_lost() {
         let mut random = SmallRng::seed_from_u64(3);
-        let trace = Trace::new((0..400_000).map(|_| random.random_range(0..20_000)));
+        let trace = trace((0..400_000).map(|_| random.random_range(0..20_000)));
         let all = misses(&trace, 8_000);
         assert!(100 * all[4] < 115 * all[1], "{all:?}");
     }

@@ -156,7 +156,7 @@ impl<M: Machine> Reclaimer<M> {
     }
 
     /// Takes pages of a block whose gate the caller has taken, and lets it go.
-    fn sweep_range(&mut self, core: &RegionCore<M>, block: BlockIndex, pages: Range<u32>) -> usize {
+    pub(crate) fn sweep_range(&mut self, core: &RegionCore<M>, block: BlockIndex, pages: Range<u32>) -> usize {
         if drops(core) {
             self.begin_drop();
             self.swept.push(block);

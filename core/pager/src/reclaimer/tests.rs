@@ -3,6 +3,7 @@
 use crate::pagetable::{Entry, Event};
 
 use super::*;
+use crate::config::Config;
 use crate::drive::{ReclaimTurn, ReclaimTurns};
 use crate::fake::{self, Fake};
 
@@ -98,6 +99,30 @@ fn what_is_somebody_elses_stays_between_pages_that_are_swept() {
     core.memory().read(foreign.offset(), &mut word);
     assert_eq!((swept, word), (back.len(), [9; 8]));
     back.iter().for_each(|page| assert_eq!(fake::word(&region, *page), u64::from(*page) + 1));
+}
+
+/// Somebody wants to see the next touch of pages, though memory does not press.
+#[test]
+fn what_is_set_aside_stands_with_its_content_and_what_is_held_stays() {
+    let region = fake::untouched_region(Config::with_local(64 << 20), 3 * BLOCK_PAGES as u32, None);
+    let (core, pager) = (&region, &*region.pager);
+    let pages = [3, 600, 601, 1100].map(PageIndex);
+    for page in pages {
+        assert_eq!(core.bring(page.offset()), Ok(()));
+        core.memory().write(page.offset(), &u64::from(page.0 + 1).to_le_bytes());
+    }
+    let held = core.hold(pages[3].offset(), 1).unwrap();
+    assert_eq!(pager.set_aside(core, 0..601), 2);
+    let stands = |page: PageIndex| matches!(core.table.load(page).state(), State::Standby(_));
+    assert_eq!(pages.map(stands), [true, true, false, false]);
+    assert_eq!((pager.set_aside(core, 0..3 * BLOCK_PAGES as u32), stands(pages[3])), (1, false));
+    core.unhold(held);
+    assert_eq!(pager.set_aside(core, 1100..1101), 1);
+    for page in pages {
+        assert_eq!(core.bring(page.offset()), Ok(()));
+        assert_eq!(fake::word(&region, page.0), u64::from(page.0) + 1);
+    }
+    pager.audit().unwrap();
 }
 
 /// The watermarks are for what was touched: whoever makes the steps of reclaim hears of more at once, and faults do not

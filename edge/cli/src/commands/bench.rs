@@ -15,6 +15,7 @@ mod programs;
 mod redis;
 mod remote;
 mod sequence;
+mod size;
 mod store;
 mod threads;
 mod verdict;
@@ -102,6 +103,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Seq(args) => sequence::run(args)?,
         BenchWhat::Threads(args) => threads::run(args)?,
         BenchWhat::Victims(args) => victims::run(args)?,
+        BenchWhat::Size(args) => size::run(args)?,
         BenchWhat::Store(args) => store::run(args)?,
         BenchWhat::Rread(args) => remote::run_rread(args)?,
         BenchWhat::Rwrite(args) => remote::run_access(args.parts(), Direction::Write)?,

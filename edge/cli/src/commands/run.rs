@@ -9,9 +9,11 @@ mod guide;
 mod process;
 mod program;
 mod report;
+pub(crate) mod size;
 mod symbols;
 mod uncovered;
 
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -91,7 +93,7 @@ impl<'a> SummaryFile<'a> {
         Ok(Self { path, file: file.with_context(|| format!("cannot be written to {}", path.display()))?, is_new })
     }
 
-    fn write(mut self, summary: &Summary) -> anyhow::Result<()> {
+    fn write(mut self, summary: &impl Serialize) -> anyhow::Result<()> {
         let text = serde_json::to_string(summary)? + "\n";
         if !is_descriptor(self.path) {
             // A pipe has no length.
@@ -154,6 +156,7 @@ fn help(
         guide,
         records: report.as_ref().map(|_| folder.path().to_owned()),
         trace: args.trace.as_deref().map(std::path::absolute).transpose()?,
+        sample: None,
         control: folder_for_programs(),
         process: program.id(),
     };
@@ -203,7 +206,7 @@ fn tell(
     if let Some(report) = report {
         let totals = summary.to_string().replacen("yonder run: ", "", 1);
         let figures = board.figures();
-        let summary = RunSummary { title: title(args), far: &args.far, totals, figures: &figures };
+        let summary = RunSummary { title: title_of(&args.program), far: &args.far, totals, figures: &figures };
         say(&format!("report: {}", report.write(records, &summary)?.display()));
     }
     Ok(())
@@ -220,8 +223,8 @@ fn end_spaces(board: &SharedStats, far: &str) {
 }
 
 /// What was run, as it is typed.
-fn title(args: &RunArgs) -> String {
-    let words = args.program.iter().map(|word| word.to_string_lossy());
+fn title_of(program: &[OsString]) -> String {
+    let words = program.iter().map(|word| word.to_string_lossy());
     words.collect::<Vec<_>>().join(" ")
 }
 

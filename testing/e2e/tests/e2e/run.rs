@@ -13,6 +13,7 @@ mod interpreters;
 mod itself;
 mod refusals;
 mod reports;
+mod sizes;
 mod threads;
 
 use std::path::Path;

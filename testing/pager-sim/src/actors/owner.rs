@@ -143,6 +143,10 @@ fn change_limits(common: &Common, settings: &Settings) {
             let sealed = common.sealed.as_ref().expect("asked for");
             sealed.region.note_advice(0..SEALED_PAGES, Advice::Out);
         }
+        9 => {
+            let taken = common.pager.set_aside(&common.shared, range());
+            say(|| format!("sets {taken} pages aside"));
+        }
         _ => live_shortly(common),
     }
 }

@@ -124,6 +124,11 @@ impl Task {
         Ok(work.map(|work| Self { place, work }))
     }
 
+    /// What it is.
+    pub(super) fn work(&self) -> &Work {
+        &self.work
+    }
+
     /// Runs it once. A program that fails is no error; a user who wants to stop is one.
     pub(super) fn run(&self, runner: Runner<'_>) -> Result<Trial, BenchError> {
         let trial = match &self.work {

@@ -2,10 +2,15 @@
 
 use std::collections::{BinaryHeap, VecDeque};
 
-use super::{Replayed, Trace};
+use yonder_sizing::{Replayed, Trace};
 
 /// A touch that never comes.
 const NEVER: u32 = u32::MAX;
+
+/// The pages of a trace, touch by touch.
+fn pages_of(trace: &Trace) -> impl ExactSizeIterator<Item = u32> + DoubleEndedIterator + '_ {
+    trace.touches().map(|touch| touch.page.0)
+}
 
 /// Which pages are here, and which have ever been.
 struct Presence {
@@ -26,21 +31,21 @@ impl Presence {
     }
 
     fn replayed(&self) -> Replayed {
-        Replayed { misses: self.misses, rescues: 0 }
+        Replayed { misses: self.misses, ..Replayed::default() }
     }
 }
 
 /// Belady's: who is touched last of all leaves. Knows what comes.
 pub(super) fn optimum(trace: &Trace, local: usize) -> Replayed {
-    let (mut next, mut last) = (vec![NEVER; trace.touches.len()], vec![NEVER; trace.numbers()]);
-    for (at, page) in trace.touches.iter().enumerate().rev() {
-        next[at] = std::mem::replace(&mut last[*page as usize], at as u32);
+    let (mut next, mut last) = (vec![NEVER; trace.len()], vec![NEVER; trace.numbers()]);
+    for (at, page) in (0..trace.len()).zip(pages_of(trace)).rev() {
+        next[at] = std::mem::replace(&mut last[page as usize], at as u32);
     }
     let (mut presence, mut pages) = (Presence::new(trace.numbers()), 0);
     // The next touch of each page, as of now; older entries of the heap are void.
     let (mut awaited, mut heap) = (vec![NEVER; trace.numbers()], BinaryHeap::new());
-    for (at, page) in trace.touches.iter().enumerate() {
-        let here = *page as usize;
+    for (at, page) in pages_of(trace).enumerate() {
+        let here = page as usize;
         if !presence.here[here] {
             while pages == local {
                 let (when, victim): (u32, u32) = heap.pop().expect("whoever is here has an entry");
@@ -54,7 +59,7 @@ pub(super) fn optimum(trace: &Trace, local: usize) -> Replayed {
             pages += 1;
         }
         awaited[here] = next[at];
-        heap.push((next[at], *page));
+        heap.push((next[at], page));
     }
     presence.replayed()
 }
@@ -64,8 +69,8 @@ pub(super) fn lru(trace: &Trace, local: usize) -> Replayed {
     let (mut presence, mut pages) = (Presence::new(trace.numbers()), 0);
     // When each page was touched last; older entries of the queue are void.
     let (mut touched, mut queue) = (vec![NEVER; trace.numbers()], VecDeque::new());
-    for (at, page) in (0u32..).zip(&trace.touches) {
-        let here = *page as usize;
+    for (at, page) in (0u32..).zip(pages_of(trace)) {
+        let here = page as usize;
         if !presence.here[here] {
             while pages == local {
                 let (when, victim): (u32, u32) = queue.pop_front().expect("whoever is here has an entry");
@@ -78,7 +83,7 @@ pub(super) fn lru(trace: &Trace, local: usize) -> Replayed {
             pages += 1;
         }
         touched[here] = at;
-        queue.push_back((at, *page));
+        queue.push_back((at, page));
     }
     presence.replayed()
 }
@@ -87,8 +92,8 @@ pub(super) fn lru(trace: &Trace, local: usize) -> Replayed {
 pub(super) fn clock(trace: &Trace, local: usize) -> Replayed {
     let mut presence = Presence::new(trace.numbers());
     let (mut is_touched, mut ring) = (vec![false; trace.numbers()], VecDeque::new());
-    for page in &trace.touches {
-        let here = *page as usize;
+    for page in pages_of(trace) {
+        let here = page as usize;
         if presence.here[here] {
             is_touched[here] = true;
             continue;
@@ -103,7 +108,7 @@ pub(super) fn clock(trace: &Trace, local: usize) -> Replayed {
         }
         presence.bring(here);
         is_touched[here] = false;
-        ring.push_back(*page);
+        ring.push_back(page);
     }
     presence.replayed()
 }
@@ -118,8 +123,8 @@ pub(super) fn s3_fifo(trace: &Trace, local: usize) -> Replayed {
     let (mut small, mut main) = (VecDeque::new(), VecDeque::new());
     // Names, and which of them is still the page's.
     let (mut names, mut name_of, mut last_name) = (VecDeque::new(), vec![0u64; trace.numbers()], 0u64);
-    for page in &trace.touches {
-        let here = *page as usize;
+    for page in pages_of(trace) {
+        let here = page as usize;
         if presence.here[here] {
             touches[here] = (touches[here] + 1).min(TOUCHES_MAX);
             continue;
@@ -157,7 +162,7 @@ pub(super) fn s3_fifo(trace: &Trace, local: usize) -> Replayed {
         presence.bring(here);
         touches[here] = 0;
         let is_known = std::mem::take(&mut name_of[here]) > 0;
-        if is_known { main.push_back(*page) } else { small.push_back(*page) }
+        if is_known { main.push_back(page) } else { small.push_back(page) }
     }
     presence.replayed()
 }
@@ -167,7 +172,7 @@ mod tests {
     use super::*;
 
     fn misses(policy: super::super::Policy, local: usize, touches: &[u32]) -> u64 {
-        policy(&Trace::new(touches.iter().copied()), local).misses
+        policy(&super::super::trace(touches.iter().copied()), local).misses
     }
 
     #[test]

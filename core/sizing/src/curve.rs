@@ -1,0 +1,113 @@
+//! [`Costs`] and [`Curve`]: from what would be missed to how long it would take, and how much is enough.
+
+use yonder_units::{Narrow, PAGE_BYTES};
+
+use crate::model::{PAGES_MIN, Replayed, replay};
+use crate::trace::Trace;
+
+/// What happens to a page costs a program, in nanoseconds.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Costs {
+    /// A page that is fetched when it is touched.
+    pub random_ns: f64,
+    /// A page that is fetched ahead.
+    pub sequence_ns: f64,
+    /// A page that was unmapped and had not left.
+    pub rescue_ns: f64,
+    /// A page that is touched for the first time while local memory is short, over what it costs alone.
+    pub first_ns: f64,
+}
+
+impl Costs {
+    /// How much longer it takes, in seconds.
+    #[must_use]
+    pub fn seconds(&self, replayed: &Replayed) -> f64 {
+        let random = replayed.misses - replayed.in_sequences;
+        let parts = [
+            (random, self.random_ns),
+            (replayed.in_sequences, self.sequence_ns),
+            (replayed.rescues, self.rescue_ns),
+            (replayed.firsts, self.first_ns),
+        ];
+        parts.iter().map(|(pages, cost)| *pages as f64 * cost * 1e-9).sum()
+    }
+}
+
+/// What is predicted of one size of local memory.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub struct Point {
+    /// Local memory of each process.
+    pub local_bytes: u64,
+    /// What all processes would miss.
+    pub replayed: Replayed,
+}
+
+/// What is predicted of a program.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Curve {
+    /// How long it takes with all of it local.
+    pub seconds: f64,
+    /// Sizes of local memory, the smallest first.
+    pub points: Vec<Point>,
+}
+
+impl Curve {
+    /// Replays the touches of each process of a program, which takes `seconds` alone, with each size of local memory.
+    #[must_use]
+    pub fn new(seconds: f64, traces: &[Trace], sizes: &[u64]) -> Self {
+        let point = |local_bytes: &u64| {
+            let pages = (local_bytes / PAGE_BYTES as u64).narrow_usize().max(PAGES_MIN);
+            let sum = traces.iter().map(|trace| replay(trace, pages)).fold(Replayed::default(), Replayed::plus);
+            Point { local_bytes: *local_bytes, replayed: sum }
+        };
+        let mut points: Vec<Point> = sizes.iter().map(point).collect();
+        points.sort_unstable_by_key(|point| point.local_bytes);
+        Self { seconds, points }
+    }
+
+    /// How long the program would take, as a multiple of what it takes alone.
+    #[must_use]
+    pub fn slowdown(&self, point: &Point, costs: &Costs) -> f64 {
+        1.0 + costs.seconds(&point.replayed) / self.seconds
+    }
+
+    /// The least local memory from which on the program is slowed down by no more than a share, such as 0.05: `None`
+    /// if no size is enough.
+    #[must_use]
+    pub fn enough(&self, share: f64, costs: &Costs) -> Option<u64> {
+        let is_enough = |point: &&Point| self.slowdown(point, costs) <= 1.0 + share;
+        self.points.iter().rev().take_while(is_enough).last().map(|point| point.local_bytes)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const COSTS: Costs = Costs { random_ns: 10_000.0, sequence_ns: 1_000.0, rescue_ns: 3_000.0, first_ns: 2_000.0 };
+
+    #[test]
+    fn each_page_costs_what_happens_to_it() {
+        let replayed = Replayed { misses: 300, in_sequences: 100, rescues: 10, firsts: 20 };
+        let seconds = COSTS.seconds(&replayed);
+        assert!((seconds - (200.0 * 10.0 + 100.0 + 30.0 + 40.0) * 1e-6).abs() < 1e-9, "{seconds}");
+        assert!(COSTS.seconds(&Replayed::default()).abs() < 1e-9);
+    }
+
+    #[test]
+    fn what_is_enough_is_enough_for_all_that_is_more() {
+        let point = |local_bytes, misses| Point { local_bytes, replayed: Replayed { misses, ..Replayed::default() } };
+        // A policy may miss more with more memory.
+        let points = vec![point(1, 900), point(2, 400), point(3, 700), point(4, 50), point(5, 0)];
+        let curve = Curve { seconds: 0.01, points };
+        let enough = |share| curve.enough(share, &COSTS);
+        assert_eq!([0.0, 0.06, 0.5, 0.8, 0.95].map(enough), [5, 4, 4, 2, 1].map(Some));
+        assert_eq!(Curve { points: vec![point(5, 100)], ..curve }.enough(0.05, &COSTS), None);
+        assert!((curve_slowdown() - 1.5).abs() < 1e-9);
+    }
+
+    fn curve_slowdown() -> f64 {
+        let point = Point { local_bytes: 1, replayed: Replayed { misses: 50, ..Replayed::default() } };
+        Curve { seconds: 0.001, points: vec![point] }.slowdown(&point, &COSTS)
+    }
+}
