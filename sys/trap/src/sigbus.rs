@@ -17,7 +17,7 @@ use yonder_unithread::no_yield;
 use yonder_units::{Narrow as _, PAGE_BYTES};
 
 use crate::chain::Chain;
-use crate::hold_back::HELD_IN_FAULTS;
+use crate::hold_back::{CANCELLING_SIGNAL, HELD_IN_FAULTS};
 use crate::locals::{self, SavedTls};
 use crate::{access, resume, scope};
 
@@ -301,10 +301,11 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     let mask = unsafe { *(&raw const context_ref.uc_sigmask).cast::<u64>() };
     let holds_signals = HOLDS_SIGNALS.load(Ordering::Relaxed);
     // A lock that a parked unithread holds would stop the thread of the next that wants it. The others would have the
-    // mask of this one: of a handler of the program, or of a unithread that has changed it. And a stack that a handler
-    // runs on is the thread's.
-    let must_stay =
-        away.holds_lock() || holds_signals && mask != HELD_IN_FAULTS || yonder_unithread::is_on_foreign_stack();
+    // mask of this one: of a handler of the program, or of a unithread that has changed it; but who puts a mask back by
+    // the C library has let the cancelling signal through by that, which says nothing. And a stack that a handler runs
+    // on is the thread's.
+    let has_other_mask = holds_signals && mask | CANCELLING_SIGNAL != HELD_IN_FAULTS;
+    let must_stay = away.holds_lock() || has_other_mask || yonder_unithread::is_on_foreign_stack();
     let verdict = if must_stay { no_yield(|| handler.on_fault(&fault)) } else { handler.on_fault(&fault) };
     if let Verdict::Fail(code) = verdict
         && kind != FaultKind::FoundDamaged
