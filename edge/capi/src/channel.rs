@@ -17,9 +17,12 @@ pub struct YonderChannel {
 }
 
 impl YonderChannel {
-    /// Why there is no message now.
-    fn nothing(&self) -> Failure {
-        if self.sender.is_closed() { closed() } else { Failure::new(libc::EAGAIN, "the channel is empty") }
+    /// The oldest message.
+    fn oldest(&self) -> Result<usize, Failure> {
+        // Asked before the look: what was sent before the close is received.
+        let was_closed = self.sender.is_closed();
+        let nothing = || if was_closed { closed() } else { Failure::new(libc::EAGAIN, "the channel is empty") };
+        self.receiver.try_recv().ok_or_else(nothing)
     }
 }
 
@@ -89,9 +92,7 @@ pub unsafe extern "C" fn yonder_channel_try_receive(channel: *mut YonderChannel,
     unsafe {
         handle::on(channel, "channel", |channel| {
             let out = Out::required(message, "message")?;
-            out.set(std::ptr::with_exposed_provenance_mut(
-                channel.receiver.try_recv().ok_or_else(|| channel.nothing())?,
-            ));
+            out.set(std::ptr::with_exposed_provenance_mut(channel.oldest()?));
             Ok(0)
         })
     }

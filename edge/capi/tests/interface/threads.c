@@ -288,6 +288,53 @@ static void spawn_and_join(yonder_light_function function, void *argument, size_
 		CHECK(yonder_join(threads[i], NULL) == 0);
 }
 
+/* For each of these channels a thread sends a message and closes it, when the other has come there. */
+#define CLOSED ((size_t)2000)
+
+struct closing {
+	yonder_channel *channels[CLOSED];
+	volatile size_t reached;
+};
+
+static void *send_and_close(void *argument)
+{
+	struct closing *closing = argument;
+	size_t i;
+
+	for (i = 0; i < CLOSED; i++) {
+		while (closing->reached < i)
+			;
+		CHECK(yonder_channel_send(closing->channels[i], closing) == 0);
+		CHECK(yonder_channel_close(closing->channels[i]) == 0);
+	}
+	return NULL;
+}
+
+/* What was sent before the close is received before the close is told. */
+static void messages_before_the_close(void)
+{
+	static struct closing closing;
+	pthread_t sender;
+	void *message;
+	size_t i;
+	int result;
+
+	for (i = 0; i < CLOSED; i++)
+		CHECK((closing.channels[i] = yonder_channel_new(1)) != NULL);
+	closing.reached = 0;
+	CHECK(pthread_create(&sender, NULL, send_and_close, &closing) == 0);
+	for (i = 0; i < CLOSED; i++) {
+		closing.reached = i;
+		while ((result = yonder_channel_try_receive(closing.channels[i], &message)) == -EAGAIN)
+			;
+		CHECK(result == 0 && message == &closing);
+		CHECK(yonder_channel_receive(closing.channels[i], &message) == -EPIPE);
+	}
+	CHECK(pthread_join(sender, NULL) == 0);
+	for (i = 0; i < CLOSED; i++)
+		yonder_channel_free(closing.channels[i]);
+}
+
 static void locks_and_channels(void)
 {
 	struct shared shared = { NULL, NULL, NULL, NULL, NULL, 0, 0, 0 };
@@ -611,6 +658,7 @@ int main(int argc, char **arguments)
 	action.sa_sigaction = on_barrier;
 	CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
 	refusals();
+	messages_before_the_close();
 
 	first = pthread_self();
 	action.sa_flags = 0;

@@ -201,7 +201,8 @@ impl<T: Send> Receiver<T> {
         Ok(message)
     }
 
-    /// Receives a message if there is one that nobody was promised.
+    /// Receives a message if there is one that nobody was promised. Whether one may still come is to be asked before
+    /// ([`Sender::is_closed`]): behind this look one can have been sent, and the channel closed.
     #[must_use]
     pub fn try_recv(&self) -> Option<T> {
         let (message, sender) = self.shared.with(|state| state.has_message().then(|| state.take()))?;
