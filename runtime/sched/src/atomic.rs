@@ -3,7 +3,8 @@
 //!
 //! With loom's, the models (`cargo xtask loom`) try every interleaving, and every value that a load may see.
 //! Neighbours: `park`, `threads/inbox` and `threads/wait_word` are built on them, and the first two have the models;
-//! everything else in this crate keeps the standard types.
+//! everything else in this crate keeps the standard types. `threads/sync/lock_word` has a model too, and its atomic is
+//! a parameter, because locks are made in constants.
 
 #[cfg(yonder_loom)]
 pub(crate) use loom::sync::Mutex;

@@ -12,6 +12,7 @@
 mod channel;
 mod condvar;
 mod lock;
+mod lock_word;
 mod mutex;
 pub(super) mod queue;
 mod semaphore;

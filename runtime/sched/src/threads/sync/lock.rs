@@ -1,34 +1,17 @@
-//! [`Lock`]: mutual exclusion that is handed from holder to waiter.
-//!
-//! ```text
-//!   FREE <--- hold, release: one exchange each ---> HELD         nobody waits
-//!     ^                                              | another thread queues
-//!     |                                              v
-//!     +--------- release with an empty queue ---- CONTENDED ---+
-//!                                                    ^          | release: the first waiter holds it now
-//!                                                    +----------+
-//! ```
-//!
-//! The word becomes `CONTENDED` under the lock of the queue, and its holder's exchange fails then: so it comes to the
-//! queue's lock, and finds the waiter.
+//! [`Lock`]: mutual exclusion that is handed from holder to waiter; how, is in `lock_word`.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::AtomicU32;
 
+use super::lock_word::{LockWord, Next};
 use super::queue::WaitQueue;
 use crate::threads::guarded::Guarded;
 use crate::threads::parker::Wait;
 
-const FREE: u32 = 0;
-const HELD: u32 = 1;
-/// Held, and there may be waiters.
-const CONTENDED: u32 = 2;
-
 /// A lock that guards nothing by itself, whose waiters park, first come, first served: what a
 /// [`Mutex`](super::Mutex) has inside, for callers whose language has no guards.
-#[derive(Default)]
 pub struct Lock {
-    word: AtomicU32,
+    word: LockWord<AtomicU32>,
     waiters: Guarded<WaitQueue>,
 }
 
@@ -36,7 +19,7 @@ impl Lock {
     /// A free lock.
     #[must_use]
     pub const fn new() -> Self {
-        Self { word: AtomicU32::new(FREE), waiters: Guarded::new(WaitQueue::new()) }
+        Self { word: LockWord::new(), waiters: Guarded::new(WaitQueue::new()) }
     }
 
     /// Takes the lock, and waits for it if it is held.
@@ -51,20 +34,20 @@ impl Lock {
     #[inline]
     #[must_use = "a lock that was not free was not taken"]
     pub fn try_hold(&self) -> bool {
-        self.word.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).is_ok()
+        self.word.try_hold()
     }
 
     /// Whether somebody holds it.
     #[must_use]
     pub fn is_held(&self) -> bool {
-        self.word.load(Ordering::Relaxed) != FREE
+        self.word.is_held()
     }
 
     #[cold]
     fn hold_slowly(&self) {
         let wait = Wait::begin();
         let is_queued = self.waiters.with(|waiters| {
-            let is_queued = self.word.swap(CONTENDED, Ordering::Acquire) != FREE;
+            let is_queued = !self.word.hold_or_contend();
             if is_queued {
                 waiters.push(&wait);
             }
@@ -75,32 +58,27 @@ impl Lock {
         }
     }
 
-    /// Hands the lock on to the first waiter, or frees it. Returns false, and does nothing, if it was free.
+    /// Hands the lock on to the first waiter, or frees it: its memory is not touched any more once another could hold
+    /// it. Returns false, and does nothing, if it was free.
     #[inline]
     pub fn release(&self) -> bool {
-        self.word.compare_exchange(HELD, FREE, Ordering::Release, Ordering::Relaxed).is_ok() || self.hand_over()
+        self.word.try_release() || self.release_slowly()
     }
 
     #[cold]
-    fn hand_over(&self) -> bool {
-        let next = self.waiters.with(|waiters| {
-            if !self.is_held() {
-                return None;
-            }
-            let next = waiters.pop();
-            let word = match (&next, waiters.is_empty()) {
-                (None, _) => FREE,
-                (Some(_), true) => HELD,
-                (Some(_), false) => CONTENDED,
-            };
-            self.word.store(word, Ordering::Release);
-            Some(next)
-        });
-        let Some(next) = next else { return false };
-        if let Some(next) = next {
-            assert!(next.grant(), "who waits for a lock waits until it has it");
+    fn release_slowly(&self) -> bool {
+        match self.word.release(|| self.waiters.with(|waiters| self.word.next(waiters))) {
+            Next::Waiter(next) => assert!(next.grant(), "who waits for a lock waits until it has it"),
+            Next::Nobody => {}
+            Next::WasFree => return false,
         }
         true
+    }
+}
+
+impl Default for Lock {
+    fn default() -> Self {
+        Self::new()
     }
 }
 
@@ -137,6 +115,6 @@ mod tests {
                 });
             }
         });
-        assert_eq!(lock.word.load(Ordering::Relaxed), FREE);
+        assert!(!lock.is_held());
     }
 }

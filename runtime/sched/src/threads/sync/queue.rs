@@ -5,26 +5,33 @@ use std::collections::VecDeque;
 use crate::threads::parker::{Wait, Waiter};
 
 /// See the head of this file.
-#[derive(Default)]
-pub(in crate::threads) struct WaitQueue(VecDeque<Waiter>);
+pub(in crate::threads) struct WaitQueue<W = Waiter>(pub(super) VecDeque<W>);
 
-impl WaitQueue {
+impl<W> WaitQueue<W> {
     pub(in crate::threads) const fn new() -> Self {
         Self(VecDeque::new())
     }
 
-    /// Queues a wait of the calling thread.
-    pub(in crate::threads) fn push(&mut self, wait: &Wait) {
-        self.0.push_back(wait.waiter());
-    }
-
     /// Takes the first out, to be woken when the queue's lock has been released.
-    pub(in crate::threads) fn pop(&mut self) -> Option<Waiter> {
+    pub(in crate::threads) fn pop(&mut self) -> Option<W> {
         self.0.pop_front()
     }
 
     pub(in crate::threads) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+}
+
+impl<W> Default for WaitQueue<W> {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl WaitQueue {
+    /// Queues a wait of the calling thread.
+    pub(in crate::threads) fn push(&mut self, wait: &Wait) {
+        self.0.push_back(wait.waiter());
     }
 
     /// Takes a wait out that ended by itself, if it is there still.
