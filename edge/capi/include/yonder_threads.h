@@ -36,9 +36,13 @@
  * the kernel blocks the worker: other libraries' locks, files, calls to nodes (yonder_rread() and its kin). A lock of
  * pthreads must not be held across what may wait, such as a touch of far memory: the next light thread that wants it
  * would block the worker for ever. Variables that are a thread's own (_Thread_local) are the worker's, and its light
- * threads share them. Stacks are small; one that overflows ends the program with a line. A function of a light thread
- * returns: it does not call pthread_exit(), and neither longjmp() nor an exception of C++ leaves it. YONDER_TRY works
- * as elsewhere, and what it jumps out of may not be one of the functions below. Who joins itself waits for ever.
+ * threads share them.
+ *
+ * STACKS are small. One that overflows ends the program with a line: below each lie 64 KiB that are never there. A
+ * function with a larger frame may step over them into the stack of another; compiled with -fstack-clash-protection it
+ * does not. A function of a light thread returns: it does not call pthread_exit(), and neither longjmp() nor an
+ * exception of C++ leaves it. YONDER_TRY works as elsewhere, and what it jumps out of may not be one of the functions
+ * below. Who joins itself waits for ever.
  *
  * SIGNALS. Workers hold back all signals that can wait, so the program's handlers run in its other threads, such as the
  * one that has called yonder_threads_run(); a light thread lets none of them through. Threads and programs that light

@@ -16,7 +16,7 @@
 //!   |            |               |
 //!   |            v               |
 //!   +----------------------------+
-//!   | guard page                 |  an overflow ends the process and touches no neighbour
+//!   | guard                      |  an overflow ends the process and touches no neighbour
 //!   +----------------------------+
 //!   low address
 //! ```
@@ -56,7 +56,7 @@ mod ucontext;
 mod unithread;
 
 pub use overflow::{SignalStack, report_overflows};
-pub use pool::{POOL_SLOTS_MAX, Pool, STACK_BYTES_DEFAULT, STACK_BYTES_MAX};
+pub use pool::{GUARD_BYTES_OF_C, POOL_SLOTS_MAX, Pool, STACK_BYTES_DEFAULT, STACK_BYTES_MAX};
 pub use section::{in_no_yield_section, leave_sections, no_yield, no_yield_depth};
 pub use stack_memory::stack_bytes_min;
 pub use unithread::{

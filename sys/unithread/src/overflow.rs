@@ -1,8 +1,8 @@
 //! A message for a unithread that overflows its stack: [`report_overflows`].
 //!
-//! The guard page already ends the process by SIGSEGV; the handler here only says why. It runs on the alternate signal
+//! The guard already ends the process by SIGSEGV; the handler here only says why. It runs on the alternate signal
 //! stack that the standard library gives each of its threads (the overflowed one has no room), recognises the guard
-//! page of the running unithread, and passes every other fault on to the handler that was there before. A thread that
+//! of the running unithread, and passes every other fault on to the handler that was there before. A thread that
 //! has no such stack, as in a program that is not Rust's, gets one by [`SignalStack`].
 //!
 //! Invariant: the handler allocates nothing, locks nothing and leaves errno as it was.
@@ -14,7 +14,6 @@ use std::marker::PhantomData;
 use std::sync::OnceLock;
 
 use crate::slot::{StackBounds, current_stack};
-use crate::stack_memory::PAGE_BYTES;
 
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256;
@@ -113,7 +112,7 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
 }
 
 fn is_in_guard(stack: &StackBounds, address: usize) -> bool {
-    (stack.lowest - PAGE_BYTES..stack.lowest).contains(&address)
+    (stack.lowest - stack.guard_bytes..stack.lowest).contains(&address)
 }
 
 fn write_message(stack: &StackBounds) {

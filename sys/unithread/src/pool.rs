@@ -26,6 +26,11 @@ pub const STACK_BYTES_MAX: usize = 1 << 30;
 /// A stack size that suits requests which call ordinary library code: 32 KiB.
 pub const STACK_BYTES_DEFAULT: usize = 32 << 10;
 
+/// A guard below the stacks of code in C, whose functions need not touch their frames from above: one whose frame is
+/// larger than the guard may step over it, into the stack below.
+pub const GUARD_BYTES_OF_C: usize = 64 << 10;
+const _: () = assert!(GUARD_BYTES_OF_C.is_multiple_of(PAGE_BYTES), "a guard is whole pages");
+
 /// A fixed number of unithreads, each with room for a payload of type `P` and a stack of its own.
 ///
 /// `P` is `'static` because a unithread that is suspended may be abandoned: what it borrowed, or lent to a scoped
@@ -47,20 +52,33 @@ unsafe impl<P: Send> Send for Pool<P> {}
 unsafe impl<P: Send> Sync for Pool<P> {}
 
 impl<P: Send + 'static> Pool<P> {
-    /// Maps `slots` unithreads with at least `stack_bytes` of stack each.
+    /// Maps `slots` unithreads with at least `stack_bytes` of stack each, for code in Rust: it touches each page of a
+    /// frame in turn, so that a guard of one page stops it.
+    ///
+    /// # Errors
+    /// As of [`with_guard`](Self::with_guard).
+    pub fn new(slots: usize, stack_bytes: usize) -> io::Result<Self> {
+        Self::with_guard(slots, stack_bytes, PAGE_BYTES)
+    }
+
+    /// The same with so large a guard below each stack: [`GUARD_BYTES_OF_C`] for code in C.
+    ///
+    /// # Panics
+    /// If the guard is no whole number of pages.
     ///
     /// # Errors
     /// `InvalidInput` if `slots` is not in `1..=`[`POOL_SLOTS_MAX`] or `stack_bytes` not in
     /// [`stack_bytes_min`]`..=`[`STACK_BYTES_MAX`], in one line that names the limit; otherwise what the kernel said
     /// about the mapping.
     #[expect(clippy::cast_possible_truncation, reason = "POOL_SLOTS_MAX is checked, and less than 4 Gi")]
-    pub fn new(slots: usize, stack_bytes: usize) -> io::Result<Self> {
+    pub fn with_guard(slots: usize, stack_bytes: usize, guard_bytes: usize) -> io::Result<Self> {
         const { assert!(align_of::<Slot<P>>() <= PAGE_BYTES, "a payload is aligned to a page at most") };
         check("unithreads in a pool", slots, 1, POOL_SLOTS_MAX)?;
         check("bytes of unithread stack", stack_bytes, stack_bytes_min(), STACK_BYTES_MAX)?;
         let top_bytes = size_of::<Slot<P>>() + align_of::<Slot<P>>();
-        let slot_bytes = PAGE_BYTES + (stack_bytes + top_bytes).next_multiple_of(PAGE_BYTES);
-        let memory = StackMemory::map(slots, slot_bytes).map_err(|error| explain(&error, slots, slot_bytes))?;
+        let slot_bytes = guard_bytes + (stack_bytes + top_bytes).next_multiple_of(PAGE_BYTES);
+        let memory =
+            StackMemory::map(slots, slot_bytes, guard_bytes).map_err(|error| explain(&error, slots, slot_bytes))?;
         let shared = Box::new(Shared { free: FreeList::full(slots as u32), memory });
         Ok(Self { shared: NonNull::from(Box::leak(shared)), payload: PhantomData })
     }
@@ -95,7 +113,12 @@ impl<P: Send + 'static> Drop for Pool<P> {
 }
 
 impl Shared {
-    /// Where slot `index` keeps its header, and how many bytes of stack lie between that and the guard page.
+    /// Bytes of the guard below each stack.
+    pub(crate) fn guard_bytes(&self) -> usize {
+        self.memory.guard_bytes()
+    }
+
+    /// Where slot `index` keeps its header, and how many bytes of stack lie between that and the guard.
     #[inline]
     #[expect(clippy::cast_possible_truncation, reason = "STACK_BYTES_MAX is checked, and less than 4 GiB")]
     fn place<P>(&self, index: u32) -> (NonNull<Slot<P>>, u32) {
@@ -103,7 +126,7 @@ impl Shared {
         let unaligned = memory.end.addr().get() - size_of::<Slot<P>>();
         let address = unaligned & !(align_of::<Slot<P>>() - 1);
         let stack_bytes = address - memory.lowest_usable.addr().get();
-        // SAFETY: the address lies in the slot's own memory, above its guard page: `Pool::new` made room for a header,
+        // SAFETY: the address lies in the slot's own memory, above its guard: the pool was made with room for a header,
         // a payload and their alignment above the stack.
         let header = unsafe { memory.lowest_usable.add(stack_bytes) };
         (header.cast(), stack_bytes as u32)
@@ -251,14 +274,16 @@ mod tests {
 
     #[test]
     fn adios_pool_size_fits() {
-        let pool = match Pool::new(131_072, STACK_BYTES_DEFAULT) {
-            Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
-                println!("SKIP: {error}");
-                return;
-            }
-            result => result.unwrap(),
-        };
-        assert!(pool.take(0u8).is_ok());
+        for guard_bytes in [PAGE_BYTES, GUARD_BYTES_OF_C] {
+            let pool = match Pool::with_guard(131_072, STACK_BYTES_DEFAULT, guard_bytes) {
+                Err(error) if error.kind() == io::ErrorKind::OutOfMemory => {
+                    println!("SKIP: {error}");
+                    return;
+                }
+                result => result.unwrap(),
+            };
+            assert!(pool.take(0u8).is_ok());
+        }
     }
 
     proptest! {

@@ -12,7 +12,7 @@
 //!
 //! Nobody touches a slot that is home.
 //!
-//! Neighbours: `pool.rs` places slots, `unithread.rs` runs them, `overflow.rs` asks whose guard page was hit.
+//! Neighbours: `pool.rs` places slots, `unithread.rs` runs them, `overflow.rs` asks whose guard was hit.
 
 // UNSAFETY: the thread-local pointer to the running slot is read through, in `current_stack` and `with_local`.
 
@@ -49,7 +49,7 @@ pub(crate) struct Header {
     pub(crate) state: State,
     /// The slot's number in its pool.
     pub(crate) index: u32,
-    /// Bytes from the header down to the guard page.
+    /// Bytes from the header down to the guard.
     pub(crate) stack_bytes: u32,
     /// A word for what a thread would keep in a thread-local. See [`crate::local`].
     pub(crate) local: Cell<usize>,
@@ -91,8 +91,10 @@ pub(crate) fn set_current(header: *mut Header) {
 pub(crate) struct StackBounds {
     /// The slot's number in its pool.
     pub(crate) index: u32,
-    /// The lowest address of the stack; the guard page lies right below.
+    /// The lowest address of the stack; the guard lies right below.
     pub(crate) lowest: usize,
+    /// Bytes of the guard.
+    pub(crate) guard_bytes: usize,
     /// Bytes of stack.
     pub(crate) bytes: usize,
 }
@@ -101,10 +103,13 @@ pub(crate) struct StackBounds {
 #[inline]
 pub(crate) fn current_stack() -> Option<StackBounds> {
     let header = NonNull::new(current())?;
-    // SAFETY: a non-null current pointer names a slot that is running on this thread, so it is taken and mapped, and
-    // the two fields never change.
-    let (index, bytes) = unsafe { ((*header.as_ptr()).index, (*header.as_ptr()).stack_bytes as usize) };
-    Some(StackBounds { index, lowest: header.as_ptr().addr() - bytes, bytes })
+    // SAFETY: a non-null current pointer names a slot that is running on this thread, so it is taken and mapped, the
+    // fields never change, and what the pool shares is alive.
+    let (index, bytes, guard_bytes) = unsafe {
+        let header = header.as_ptr();
+        ((*header).index, (*header).stack_bytes as usize, (*header).pool.as_ref().guard_bytes())
+    };
+    Some(StackBounds { index, lowest: header.as_ptr().addr() - bytes, guard_bytes, bytes })
 }
 
 /// Looks at the local word of the unithread that runs on this thread, if one does.

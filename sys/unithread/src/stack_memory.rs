@@ -1,8 +1,9 @@
-//! The memory of a pool: [`StackMemory`], one mapping cut into equal slots, each above a guard page of its own.
+//! The memory of a pool: [`StackMemory`], one mapping cut into equal slots, each above a guard of its own.
 //!
 //! Pages are zero and take no memory until they are touched; huge pages are off, so that a slot costs what it uses.
 //! Guards are installed as page-table markers (Linux 6.13), which keeps the pool a single mapping; older kernels get
-//! `PROT_NONE` pages, which cost two of the process's mappings for each slot.
+//! `PROT_NONE` pages, which cost two of the process's mappings for each slot. A larger guard costs address space, and a
+//! marker of eight bytes for each page of it.
 //!
 //! Neighbours: `pool.rs` owns one; nothing here knows what a slot holds.
 
@@ -11,7 +12,7 @@
 use std::io;
 use std::ptr::NonNull;
 
-/// Bytes in a page, and so in a guard.
+/// Bytes in a page.
 pub(crate) const PAGE_BYTES: usize = 4096;
 /// Signal frames are this large where the kernel does not say (before Linux 5.14): AMX state fits.
 const SIGNAL_FRAME_BYTES_ASSUMED: usize = 12 << 10;
@@ -30,12 +31,12 @@ pub fn stack_bytes_min() -> usize {
     (frame + STACK_MARGIN_BYTES).next_multiple_of(PAGE_BYTES)
 }
 
-/// How a guard page is made.
+/// How a guard is made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Guard {
-    /// A marker in the page table; the mapping stays whole.
+    /// Markers in the page table; the mapping stays whole.
     Marker,
-    /// A page without permissions; the mapping is split around it.
+    /// Pages without permissions; the mapping is split around them.
     NoAccess,
 }
 
@@ -43,17 +44,18 @@ pub(crate) enum Guard {
 #[derive(Clone, Copy)]
 pub(crate) struct SlotMemory {
     guard: NonNull<u8>,
-    /// The first byte above the guard page.
+    /// The first byte above the guard.
     pub(crate) lowest_usable: NonNull<u8>,
     /// One past the last byte.
     pub(crate) end: NonNull<u8>,
 }
 
-/// Memory for `slots` slots of `slot_bytes` each, the lowest page of each being its guard.
+/// Memory for `slots` slots of `slot_bytes` each, the lowest `guard_bytes` of each being its guard.
 pub(crate) struct StackMemory {
     base: NonNull<u8>,
     slots: usize,
     slot_bytes: usize,
+    guard_bytes: usize,
 }
 
 // SAFETY: it owns plain memory, which any thread may use or unmap.
@@ -62,16 +64,18 @@ unsafe impl Send for StackMemory {}
 unsafe impl Sync for StackMemory {}
 
 impl StackMemory {
-    /// Maps the memory. `slot_bytes` is a whole number of pages, guard included.
-    pub(crate) fn map(slots: usize, slot_bytes: usize) -> io::Result<Self> {
-        Self::map_guarded(slots, slot_bytes, Guard::Marker).or_else(|error| match error.raw_os_error() {
-            Some(libc::EINVAL) => Self::map_guarded(slots, slot_bytes, Guard::NoAccess),
+    /// Maps the memory. `slot_bytes`, guard included, and `guard_bytes` are whole numbers of pages.
+    pub(crate) fn map(slots: usize, slot_bytes: usize, guard_bytes: usize) -> io::Result<Self> {
+        let map = |guard| Self::map_guarded(slots, slot_bytes, guard_bytes, guard);
+        map(Guard::Marker).or_else(|error| match error.raw_os_error() {
+            Some(libc::EINVAL) => map(Guard::NoAccess),
             _ => Err(error),
         })
     }
 
-    fn map_guarded(slots: usize, slot_bytes: usize, guard: Guard) -> io::Result<Self> {
-        assert!(slots > 0 && slot_bytes > PAGE_BYTES && slot_bytes.is_multiple_of(PAGE_BYTES));
+    fn map_guarded(slots: usize, slot_bytes: usize, guard_bytes: usize, guard: Guard) -> io::Result<Self> {
+        assert!(slots > 0 && guard_bytes > 0 && slot_bytes > guard_bytes);
+        assert!(slot_bytes.is_multiple_of(PAGE_BYTES) && guard_bytes.is_multiple_of(PAGE_BYTES));
         let bytes = slots.checked_mul(slot_bytes).ok_or_else(|| io::Error::from_raw_os_error(libc::ENOMEM))?;
         // SAFETY: a fresh anonymous mapping at an address that the kernel picks touches no existing memory.
         let base = unsafe {
@@ -88,7 +92,7 @@ impl StackMemory {
             return Err(io::Error::last_os_error());
         }
         let base = NonNull::new(base.cast()).expect("the kernel maps nothing at address zero unless asked");
-        let memory = Self { base, slots, slot_bytes };
+        let memory = Self { base, slots, slot_bytes, guard_bytes };
         // SAFETY: the range is our own mapping. EINVAL means a kernel without huge pages, which is what is wanted.
         unsafe { libc::madvise(base.as_ptr().cast(), bytes, libc::MADV_NOHUGEPAGE) };
         for slot in 0..slots {
@@ -98,25 +102,30 @@ impl StackMemory {
     }
 
     fn install_guard(&self, slot: usize, guard: Guard) -> io::Result<()> {
-        let page = self.slot(slot).guard.as_ptr().cast();
-        // SAFETY: the page is the lowest of a slot of our own mapping, in which nothing has been stored yet.
+        let pages = self.slot(slot).guard.as_ptr().cast();
+        // SAFETY: the pages are the lowest of a slot of our own mapping, in which nothing has been stored yet.
         let result = unsafe {
             match guard {
-                Guard::Marker => libc::madvise(page, PAGE_BYTES, MADV_GUARD_INSTALL),
-                Guard::NoAccess => libc::mprotect(page, PAGE_BYTES, libc::PROT_NONE),
+                Guard::Marker => libc::madvise(pages, self.guard_bytes, MADV_GUARD_INSTALL),
+                Guard::NoAccess => libc::mprotect(pages, self.guard_bytes, libc::PROT_NONE),
             }
         };
         if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    }
+
+    /// Bytes of the guard below each slot's stack.
+    pub(crate) fn guard_bytes(&self) -> usize {
+        self.guard_bytes
     }
 
     /// The memory of one slot.
     #[inline]
     pub(crate) fn slot(&self, slot: usize) -> SlotMemory {
         assert!(slot < self.slots);
-        // SAFETY: a slot lies within the mapping, its guard page lies within it, and it ends there or one past.
+        // SAFETY: a slot lies within the mapping, its guard lies within it, and it ends there or one past.
         unsafe {
             let guard = self.base.add(slot * self.slot_bytes);
-            SlotMemory { guard, lowest_usable: guard.add(PAGE_BYTES), end: guard.add(self.slot_bytes) }
+            SlotMemory { guard, lowest_usable: guard.add(self.guard_bytes), end: guard.add(self.slot_bytes) }
         }
     }
 }
@@ -142,10 +151,9 @@ mod tests {
         unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) == 1 }
     }
 
-    fn check_guards(guard: Guard) {
+    fn check_guards(guard: Guard, guard_bytes: usize) {
         const SLOTS: usize = 3;
-        const SLOT_BYTES: usize = 4 * PAGE_BYTES;
-        let memory = match StackMemory::map_guarded(SLOTS, SLOT_BYTES, guard) {
+        let memory = match StackMemory::map_guarded(SLOTS, 3 * PAGE_BYTES + guard_bytes, guard_bytes, guard) {
             Err(error) if guard == Guard::Marker && error.raw_os_error() == Some(libc::EINVAL) => {
                 println!("SKIP: this kernel has no MADV_GUARD_INSTALL (Linux 6.13)");
                 return;
@@ -154,16 +162,20 @@ mod tests {
         };
         for slot in 0..SLOTS {
             let SlotMemory { guard: start, lowest_usable, end } = memory.slot(slot);
-            assert!(!readable(start.as_ptr()), "slot {slot} has no {guard:?}");
+            let guarded = (0..guard_bytes).step_by(PAGE_BYTES).map(|offset| start.as_ptr().wrapping_add(offset));
+            assert!(guarded.clone().all(|page| !readable(page)), "slot {slot} has no {guard:?}");
             assert!(!readable(lowest_usable.as_ptr().wrapping_sub(1)), "the {guard:?} of slot {slot} is too small");
+            assert_eq!(lowest_usable.as_ptr().addr() - start.as_ptr().addr(), guarded.len() * PAGE_BYTES);
             assert!(readable(lowest_usable.as_ptr()) && readable(end.as_ptr().wrapping_sub(1)));
         }
     }
 
     #[test]
-    fn every_slot_lies_above_a_guard_page() {
-        check_guards(Guard::Marker);
-        check_guards(Guard::NoAccess);
+    fn every_slot_lies_above_a_guard() {
+        for guard_bytes in [PAGE_BYTES, 16 * PAGE_BYTES] {
+            check_guards(Guard::Marker, guard_bytes);
+            check_guards(Guard::NoAccess, guard_bytes);
+        }
     }
 
     #[test]

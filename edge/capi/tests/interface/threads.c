@@ -3,6 +3,7 @@
  *
  *     threads URL WORKERS
  *     threads URL overflow         a light thread overflows its stack
+ *     threads URL step             it does so by large frames, and steps over a part
  *
  * tests/interface/threads.rs builds and runs it.
  */
@@ -621,6 +622,36 @@ static void *overflow(void *argument)
 	return argument;
 }
 
+#define FRAME ((size_t)48 << 10)
+
+/* Touches each of its frames at the lower end alone. */
+static uint64_t recurse_by_large(uint64_t depth)
+{
+	volatile uint64_t more[FRAME / sizeof(uint64_t)];
+
+	more[0] = depth + 1;
+	return more[0] == 0 ? 0 : recurse_by_large(more[0]) + more[0];
+}
+
+static void *overflow_by_large(void *argument)
+{
+	printf("%d\n", (int)recurse_by_large(0));
+	return argument;
+}
+
+static void *with_neighbours(void *overflow)
+{
+	yonder_light_thread *threads[3];
+	size_t i;
+
+	/* The stacks of two that wait lie below. */
+	for (i = 0; i < 3; i++)
+		CHECK(yonder_spawn(i < 2 ? sleep_shortly : overflow_by_large, overflow, &threads[i]) == 0);
+	for (i = 3; i-- > 0;)
+		CHECK(yonder_join(threads[i], NULL) == 0);
+	return NULL;
+}
+
 static void *all(void *argument)
 {
 	faults_yield();
@@ -650,6 +681,10 @@ int main(int argc, char **arguments)
 	CHECK(yonder_memory_open(&memory) == 0);
 	if (strcmp(arguments[2], "overflow") == 0) {
 		yonder_threads_run(NULL, overflow, NULL, NULL);
+		return 1;
+	}
+	if (strcmp(arguments[2], "step") == 0) {
+		yonder_threads_run(NULL, with_neighbours, NULL, NULL);
 		return 1;
 	}
 	memset(&action, 0, sizeof action);

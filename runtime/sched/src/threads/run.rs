@@ -6,7 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::thread;
 
 use yonder_paging::{FarError, FarMemory, WorkerPort, hold_back_for_workers, pin_this_thread};
-use yonder_unithread::{Pool, SignalStack, Unithread};
+use yonder_unithread::{GUARD_BYTES_OF_C, Pool, SignalStack, Unithread};
 
 use super::config::Config;
 use super::guarded::Guarded;
@@ -66,7 +66,7 @@ impl Run {
     pub(super) fn new(config: &Config) -> Result<Self, SchedError> {
         let light_threads = config.light_threads;
         Ok(Self {
-            pool: Pool::new(light_threads, config.stack_bytes)?,
+            pool: Pool::with_guard(light_threads, config.stack_bytes, GUARD_BYTES_OF_C)?,
             new: Guarded::new(VecDeque::with_capacity(light_threads)),
             new_count: AtomicUsize::new(0),
             under_way: AtomicUsize::new(1),
