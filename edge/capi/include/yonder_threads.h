@@ -44,6 +44,10 @@
  * exception of C++ leaves it. YONDER_TRY works as elsewhere, and what it jumps out of may not be one of the functions
  * below. Who joins itself waits for ever.
  *
+ * On another stack than its own, such as that of a coroutine or of a signal handler, a light thread waits with its
+ * worker: for pages, sockets and time. A function that would wait there for another thread returns -EDEADLK at once:
+ * that one may be of the same worker.
+ *
  * SIGNALS. Workers hold back all signals that can wait, so the program's handlers run in its other threads, such as the
  * one that has called yonder_threads_run(); a light thread lets none of them through. Threads and programs that light
  * threads start hold the same signals back, unless they are given another mask: POSIX_SPAWN_SETSIGMASK, sigprocmask().

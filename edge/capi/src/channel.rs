@@ -9,6 +9,7 @@ use yonder::threads::sync::{Receiver, Sender, channel};
 use crate::arguments::Out;
 use crate::failure::{Failure, remember};
 use crate::handle;
+use crate::light::may_wait;
 
 /// `yonder_channel`. Messages are addresses of C's pointers.
 pub struct YonderChannel {
@@ -17,12 +18,11 @@ pub struct YonderChannel {
 }
 
 impl YonderChannel {
-    /// The oldest message.
-    fn oldest(&self) -> Result<usize, Failure> {
+    /// The oldest message, or `nothing` if there may be one later.
+    fn oldest(&self, nothing: Failure) -> Result<usize, Failure> {
         // Asked before the look: what was sent before the close is received.
         let was_closed = self.sender.is_closed();
-        let nothing = || if was_closed { closed() } else { Failure::new(libc::EAGAIN, "the channel is empty") };
-        self.receiver.try_recv().ok_or_else(nothing)
+        self.receiver.try_recv().ok_or_else(|| if was_closed { closed() } else { nothing })
     }
 }
 
@@ -60,7 +60,14 @@ pub unsafe extern "C" fn yonder_channel_send(channel: *mut YonderChannel, messag
     // SAFETY: as the caller promises.
     unsafe {
         handle::on(channel, "channel", |channel| {
-            channel.sender.send(message.expose_provenance()).map_err(|_| closed())?;
+            let message = message.expose_provenance();
+            match may_wait() {
+                Ok(()) => channel.sender.send(message).map_err(|_| closed())?,
+                Err(not) => {
+                    let why = |_| if channel.sender.is_closed() { closed() } else { not };
+                    channel.sender.try_send(message).map_err(why)?;
+                }
+            }
             Ok(0)
         })
     }
@@ -76,7 +83,11 @@ pub unsafe extern "C" fn yonder_channel_receive(channel: *mut YonderChannel, mes
     unsafe {
         handle::on(channel, "channel", |channel| {
             let out = Out::required(message, "message")?;
-            out.set(std::ptr::with_exposed_provenance_mut(channel.receiver.recv().map_err(|_| closed())?));
+            let message = match may_wait() {
+                Ok(()) => channel.receiver.recv().map_err(|_| closed())?,
+                Err(not) => channel.oldest(not)?,
+            };
+            out.set(std::ptr::with_exposed_provenance_mut(message));
             Ok(0)
         })
     }
@@ -92,7 +103,9 @@ pub unsafe extern "C" fn yonder_channel_try_receive(channel: *mut YonderChannel,
     unsafe {
         handle::on(channel, "channel", |channel| {
             let out = Out::required(message, "message")?;
-            out.set(std::ptr::with_exposed_provenance_mut(channel.oldest()?));
+            out.set(std::ptr::with_exposed_provenance_mut(
+                channel.oldest(Failure::new(libc::EAGAIN, "the channel is empty"))?,
+            ));
             Ok(0)
         })
     }

@@ -112,6 +112,17 @@ fn given(function: Option<YonderLightFunction>) -> Result<YonderLightFunction, F
     function.ok_or_else(|| Failure::invalid("the argument 'function' is NULL"))
 }
 
+/// Refuses what would wait for others and stop the worker that may have to run them.
+pub(crate) fn may_wait() -> Result<(), Failure> {
+    if threads::blocks_worker() {
+        return Err(Failure::new(
+            libc::EDEADLK,
+            "a light thread waits for others on its own stack only, and is on another",
+        ));
+    }
+    Ok(())
+}
+
 /// `yonder_threads_run` of `yonder_threads.h`.
 ///
 /// # Safety
@@ -167,7 +178,9 @@ pub unsafe extern "C" fn yonder_join(thread: *mut YonderLightThread, result: *mu
     answer(|| {
         // SAFETY: as the caller promises.
         let out = unsafe {
-            reference(thread, "thread")?;
+            if !reference(thread, "thread")?.handle.is_finished() {
+                may_wait()?;
+            }
             Out::optional(result)
         };
         // SAFETY: it came from a box, and the caller gives it up.

@@ -10,6 +10,7 @@ use yonder::threads::sync::{Condvar, Lock, Semaphore, WaitTimeout};
 use crate::arguments::reference;
 use crate::failure::{Failure, answer};
 use crate::handle;
+use crate::light::may_wait;
 
 /// `yonder_mutex`.
 pub struct YonderMutex {
@@ -55,7 +56,10 @@ pub unsafe extern "C" fn yonder_mutex_lock(mutex: *mut YonderMutex) -> c_int {
     // SAFETY: as the caller promises.
     unsafe {
         handle::on(mutex, "mutex", |mutex| {
-            mutex.lock.hold();
+            if !mutex.lock.try_hold() {
+                may_wait()?;
+                mutex.lock.hold();
+            }
             Ok(0)
         })
     }
@@ -110,6 +114,7 @@ unsafe fn wait(cond: *mut YonderCond, mutex: *mut YonderMutex, span: Option<Dura
         if !mutex.lock.is_held() {
             return Err(not_locked());
         }
+        may_wait()?;
         match cond.condvar.wait_holding(&mutex.lock, span) {
             WaitTimeout::Notified => Ok(0),
             WaitTimeout::TimedOut => Err(Failure::new(libc::ETIMEDOUT, "nobody has signalled in time")),
@@ -196,7 +201,11 @@ pub unsafe extern "C" fn yonder_semaphore_acquire(semaphore: *mut YonderSemaphor
     // SAFETY: as the caller promises.
     unsafe {
         handle::on(semaphore, "semaphore", |semaphore| {
-            semaphore.semaphore.acquire().forget();
+            let permit = match semaphore.semaphore.try_acquire() {
+                Some(permit) => permit,
+                None => may_wait().map(|()| semaphore.semaphore.acquire())?,
+            };
+            permit.forget();
             Ok(0)
         })
     }

@@ -86,8 +86,7 @@ impl Machine for Kernel {
 
     #[inline(always)]
     fn in_no_yield_section() -> bool {
-        // A unithread that unwinds must not be left: the count of panics is the thread's.
-        yonder_unithread::in_no_yield_section() || std::thread::panicking()
+        yonder_unithread::must_stay()
     }
 
     #[inline(always)]

@@ -38,9 +38,10 @@
 //! # What blocks a worker
 //! A light thread that computes for long, or makes a call that blocks in the kernel, keeps its worker, and with it the
 //! light threads that have started there: yield now and then. So does one that waits, for whatever it be, in a no-yield
-//! section or while it unwinds: if what it waits for is another light thread of that worker, such as the holder of a
-//! lock that a `Drop` takes, it waits for ever. The other workers go on, also where they want a page that the blocked
-//! one has begun to fetch.
+//! section, while it unwinds, or on a stack that is not its own, such as that of a coroutine or of a signal handler
+//! ([`blocks_worker`]): if what it waits for is another light thread of that worker, such as the holder of a lock that
+//! a `Drop` takes, it waits for ever. The other workers go on, also where they want a page that the blocked one has
+//! begun to fetch.
 //!
 //! # What light threads share
 //! Thread-locals are the worker's, and a light thread may be left at any touch of far memory. So no lock of the
@@ -77,6 +78,14 @@ pub use crate::worker::yield_now;
 #[must_use]
 pub fn is_light_thread() -> bool {
     local::Local::current().is_some()
+}
+
+/// Whether the caller is a light thread that cannot be left here: what it waits for, it waits for together with its
+/// worker, and for ever if another light thread of that would have to go on. See [the module][self], "What blocks a
+/// worker".
+#[must_use]
+pub fn blocks_worker() -> bool {
+    yonder_unithread::must_stay() && is_light_thread()
 }
 
 /// Sleeps this long, or a little longer; other light threads of this worker run meanwhile. An ordinary thread sleeps

@@ -83,8 +83,7 @@ pub fn sleep_until(time: Nanos) {
 
 /// Whether a unithread runs and may be left here.
 pub(crate) fn may_suspend() -> bool {
-    let may_switch = !yonder_unithread::in_no_yield_section() && !std::thread::panicking();
-    yonder_unithread::is_on_unithread() && may_switch
+    yonder_unithread::is_on_unithread() && !yonder_unithread::must_stay()
 }
 
 /// Suspends the unithread that runs, if one does and may be left here.

@@ -302,10 +302,9 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     let holds_signals = HOLDS_SIGNALS.load(Ordering::Relaxed);
     // A lock that a parked unithread holds would stop the thread of the next that wants it. The others would have the
     // mask of this one: of a handler of the program, or of a unithread that has changed it; but who puts a mask back by
-    // the C library has let the cancelling signal through by that, which says nothing. And a stack that a handler runs
-    // on is the thread's.
+    // the C library has let the cancelling signal through by that, which says nothing.
     let has_other_mask = holds_signals && mask | CANCELLING_SIGNAL != HELD_IN_FAULTS;
-    let must_stay = away.holds_lock() || has_other_mask || yonder_unithread::is_on_foreign_stack();
+    let must_stay = away.holds_lock() || has_other_mask;
     let verdict = if must_stay { no_yield(|| handler.on_fault(&fault)) } else { handler.on_fault(&fault) };
     if let Verdict::Fail(code) = verdict
         && kind != FaultKind::FoundDamaged

@@ -60,6 +60,6 @@ pub use pool::{GUARD_BYTES_OF_C, POOL_SLOTS_MAX, Pool, STACK_BYTES_DEFAULT, STAC
 pub use section::{in_no_yield_section, leave_sections, no_yield, no_yield_depth};
 pub use stack_memory::stack_bytes_min;
 pub use unithread::{
-    Resumed, Running, Unithread, UnithreadId, current, is_on_foreign_stack, is_on_unithread, local, panic_message,
-    set_local, suspend,
+    Resumed, Running, Unithread, UnithreadId, current, is_on_foreign_stack, is_on_unithread, local, must_stay,
+    panic_message, set_local, suspend,
 };

@@ -1,7 +1,7 @@
 //! No-yield sections: code on a unithread that must not be left in the middle, whatever it waits for.
 //!
-//! This crate keeps count; whoever would suspend asks ([`in_no_yield_section`]) and waits in another way. The count is
-//! the thread's: no unithread is left inside a section, so it is that of the one that runs.
+//! This crate keeps count; whoever would suspend asks ([`must_stay`](crate::must_stay)) and waits in another way. The
+//! count is the thread's: no unithread is left inside a section, so it is that of the one that runs.
 
 use std::cell::Cell;
 

@@ -22,6 +22,7 @@ use std::ptr::NonNull;
 
 use crate::arch::{Context, exchange, prefetch_line, stack_pointer};
 use crate::pool::bring_home;
+use crate::section::in_no_yield_section;
 use crate::slot::{self, Header, Slot, State};
 
 /// The number of a unithread in its pool; unique among the unithreads of one pool that are out.
@@ -277,6 +278,14 @@ pub fn is_on_foreign_stack() -> bool {
     let header = slot::current();
     // SAFETY: a non-null current pointer names the slot that runs on this thread.
     !header.is_null() && unsafe { !is_on_stack_of(header) }
+}
+
+/// Whether the code that runs now may not be left: it is in a no-yield section, or unwinds, for the count of panics is
+/// the thread's, or it is on a foreign stack. Safe to ask in a signal handler.
+#[inline]
+#[must_use]
+pub fn must_stay() -> bool {
+    in_no_yield_section() || std::thread::panicking() || is_on_foreign_stack()
 }
 
 /// The unithread that is running on this thread, if any. Safe to ask in a signal handler.

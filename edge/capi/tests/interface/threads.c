@@ -16,6 +16,7 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <ucontext.h>
 #include <unistd.h>
 
 #include <yonder_threads.h>
@@ -622,6 +623,95 @@ static void *overflow(void *argument)
 	return argument;
 }
 
+/* ---- Stacks of others ------------------------------------------------------------------------------------------- */
+
+static ucontext_t own, coroutine;
+static struct shared held;
+static yonder_light_thread *unjoined;
+
+/* What a coroutine of a light thread's own may do. Where others would have to go on for it, it is told so. */
+static void on_another_stack(void)
+{
+	static void *blocks[1000];
+	yonder_light_thread *thread;
+	void *message;
+	size_t i, sum = 0;
+	int result;
+
+	/* Touches, and what the library reads and writes itself. */
+	for (i = 0; i < PAGES; i++)
+		sum += held.memory[i * PAGE / sizeof *held.memory];
+	CHECK(sum == PAGES * (PAGES - 1) / 2);
+	for (i = 0; i < 1000; i++)
+		CHECK((blocks[i] = yonder_malloc(3000)) != NULL && memset(blocks[i], 1, 3000) != NULL);
+	for (i = 0; i < PAGES; i++)
+		held.memory[i * PAGE / sizeof *held.memory] += 1;
+	for (i = 0; i < 1000; i++) {
+		yonder_free(blocks[i]);
+		CHECK((blocks[i] = yonder_calloc(1, 3000)) != NULL && *(char *)blocks[i] == 0);
+	}
+	for (i = 0; i < 1000; i++)
+		yonder_free(blocks[i]);
+	yonder_yield();
+	yonder_sleep(1000);
+
+	CHECK(yonder_mutex_lock(held.mutex) == -EDEADLK && strstr(yonder_error_message(), "stack") != NULL);
+	CHECK(yonder_mutex_trylock(held.mutex) == -EBUSY);
+	CHECK(yonder_cond_wait(held.cond, held.mutex) == -EDEADLK);
+	CHECK(yonder_cond_timedwait(held.cond, held.mutex, 1000) == -EDEADLK);
+	CHECK(yonder_mutex_unlock(held.mutex) == 0 && yonder_mutex_lock(held.mutex) == 0);
+	CHECK(yonder_semaphore_acquire(held.semaphore) == 0 && yonder_semaphore_acquire(held.semaphore) == -EDEADLK);
+	CHECK(yonder_semaphore_release(held.semaphore) == 0);
+	CHECK(yonder_channel_send(held.channel, &held) == 0 && yonder_channel_send(held.channel, &held) == -EDEADLK);
+	CHECK(yonder_channel_receive(held.channel, &message) == 0 && message == &held);
+	CHECK(yonder_channel_receive(held.channel, &message) == -EDEADLK);
+	CHECK(yonder_channel_close(held.channel) == 0 && yonder_channel_send(held.channel, &held) == -EPIPE);
+	CHECK(yonder_channel_receive(held.channel, &message) == -EPIPE);
+	CHECK(yonder_spawn(sleep_shortly, NULL, &thread) == 0);
+	while ((result = yonder_join(thread, NULL)) == -EDEADLK && workers > 1)
+		yonder_yield();
+	/* With one worker it would never end. */
+	CHECK(result == (workers > 1 ? 0 : -EDEADLK));
+	unjoined = result < 0 ? thread : NULL;
+}
+
+static void *visit(void *argument)
+{
+	CHECK(swapcontext(&own, &coroutine) == 0);
+	return argument;
+}
+
+static void other_stacks(void)
+{
+	yonder_light_thread *thread;
+	size_t i, bytes = (size_t)256 << 10;
+
+	held.mutex = yonder_mutex_new();
+	held.cond = yonder_cond_new();
+	held.semaphore = yonder_semaphore_new(1);
+	held.channel = yonder_channel_new(1);
+	held.memory = yonder_calloc(1, MEMORY);
+	CHECK(held.memory != NULL && getcontext(&coroutine) == 0);
+	for (i = 0; i < PAGES; i++)
+		held.memory[i * PAGE / sizeof *held.memory] = i;
+	coroutine.uc_stack.ss_sp = malloc(bytes);
+	coroutine.uc_stack.ss_size = bytes;
+	coroutine.uc_link = &own;
+	CHECK(coroutine.uc_stack.ss_sp != NULL);
+	makecontext(&coroutine, on_another_stack, 0);
+
+	CHECK(yonder_mutex_lock(held.mutex) == 0);
+	CHECK(yonder_spawn(visit, NULL, &thread) == 0 && yonder_join(thread, NULL) == 0);
+	CHECK(yonder_mutex_unlock(held.mutex) == 0);
+	CHECK(unjoined == NULL || yonder_join(unjoined, NULL) == 0);
+	free(coroutine.uc_stack.ss_sp);
+	yonder_free((void *)held.memory);
+	yonder_channel_free(held.channel);
+	yonder_semaphore_free(held.semaphore);
+	yonder_cond_free(held.cond);
+	yonder_mutex_free(held.mutex);
+}
+
 #define FRAME ((size_t)48 << 10)
 
 /* Touches each of its frames at the lower end alone. */
@@ -660,6 +750,7 @@ static void *all(void *argument)
 	locks_and_channels();
 	sockets();
 	handlers_may_touch();
+	other_stacks();
 	signals_and_limits();
 	return argument;
 }

@@ -1,9 +1,15 @@
 //! Programs in C whose light threads yield on page faults.
+//!
+//! UNSAFETY: contexts of the C library, to run a function on another stack.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::process::ExitStatusExt as _;
 use std::process::{Child, Command, Stdio};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use yonder::{Config, FarMemory, Region, threads};
 
 use crate::far::{MIB, ready, with_node};
 use crate::toolchain::{file, succeed};
@@ -35,6 +41,39 @@ fn a_stack_that_overflows_ends_the_program_with_one_line() {
         assert_eq!((output.status.signal(), said.lines().count()), (Some(11), 1), "{how}: {said}");
         assert!(said.contains("overflowed its stack"), "{how}: {said}");
     }
+}
+
+/// Reads look at the page's entry first, and wait without a trap.
+#[test]
+fn reads_on_another_stack_wait_there() {
+    const PAGES: u64 = 4096;
+    static REGION: OnceLock<Region> = OnceLock::new();
+    static SUM: AtomicU64 = AtomicU64::new(0);
+    extern "C" fn add_up() {
+        let region = REGION.get().unwrap();
+        SUM.store((0..PAGES).map(|page| region.read_u64(page << 12).unwrap()).sum(), Ordering::Relaxed);
+    }
+    if ready().is_none() {
+        return;
+    }
+    let far = FarMemory::open("emu://?latency=5us&size=64MiB", Config::with_local(4 * MIB)).unwrap();
+    let region = REGION.get_or_init(|| far.region(PAGES << 12).unwrap());
+    (0..PAGES).for_each(|page| region.write_u64(page << 12, page).unwrap());
+    let on_another = || {
+        let mut stack = vec![0u8; 256 << 10];
+        // SAFETY: all zeros is a valid context; the stack and both contexts outlive the visit, which ends here.
+        unsafe {
+            let (mut here, mut there): (libc::ucontext_t, libc::ucontext_t) = (std::mem::zeroed(), std::mem::zeroed());
+            assert_eq!(libc::getcontext(&raw mut there), 0);
+            there.uc_stack.ss_sp = stack.as_mut_ptr().cast();
+            there.uc_stack.ss_size = stack.len();
+            there.uc_link = &raw mut here;
+            libc::makecontext(&raw mut there, add_up, 0);
+            assert_eq!(libc::swapcontext(&raw mut here, &raw const there), 0);
+        }
+    };
+    threads::run(&threads::Config::default(), &far, on_another).unwrap();
+    assert_eq!(SUM.load(Ordering::Relaxed), PAGES * (PAGES - 1) / 2);
 }
 
 #[test]

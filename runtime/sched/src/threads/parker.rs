@@ -6,9 +6,9 @@
 //! ```
 //!
 //! How the caller waits: a light thread is suspended, and woken by its token in its worker. An ordinary thread blocks
-//! in [`std::thread::park`]. So does a light thread that must not be left: one that unwinds or is in a no-yield
-//! section. A unithread that serves a request ([`crate::serve`]) has no worker that could be told of it, so it yields
-//! until its wait is over.
+//! in [`std::thread::park`]. So does a light thread that must not be left: one that unwinds, is in a no-yield section,
+//! or is on a stack that is not its own. A unithread that serves a request ([`crate::serve`]) has no worker that could
+//! be told of it, so it yields until its wait is over.
 //!
 //! Invariants: a wait ends once (`wait_word`), and only a parked waiter's wake-up is delivered, once. A parker outlives
 //! its light thread and serves the next that has its token, whose tickets are different ones.
@@ -190,7 +190,10 @@ fn block() -> impl FnMut(Option<Duration>) {
     move |left| {
         if warns && left.is_none_or(|left| left > LONG) {
             std::thread::park_timeout(LONG);
-            tracing::warn!("a light thread waits in a no-yield section or while it unwinds, and its worker with it");
+            tracing::warn!(
+                "a light thread waits in a no-yield section, while it unwinds, or on another stack than its own, and its \
+                 worker with it"
+            );
             warns = false;
         } else {
             left.map_or_else(std::thread::park, std::thread::park_timeout);

@@ -146,6 +146,20 @@ impl<T: Send> Sender<T> {
         message.map_or(Ok(()), |message| Err(SendError(message)))
     }
 
+    /// Sends a message if there is room now.
+    ///
+    /// # Errors
+    /// If there is none, or all receivers are gone; the message comes back.
+    pub fn try_send(&self, message: T) -> Result<(), SendError<T>> {
+        let mut message = Some(message);
+        let receiver = self.shared.with(|state| {
+            let has_place = !state.takes_no_more() && state.has_place();
+            if has_place { message.take().and_then(|message| state.put(message)) } else { None }
+        });
+        wake(receiver);
+        message.map_or(Ok(()), |message| Err(SendError(message)))
+    }
+
     /// Closes the channel for all: nothing more is sent, also by who waits for room, and what was sent is received.
     pub fn close(&self) {
         let unserved = self.shared.with(|state| {
@@ -322,6 +336,16 @@ mod tests {
             assert_eq!(waits.join().unwrap(), Err(SendError("second")));
         });
         assert_eq!(sender.send("third"), Err(SendError("third")));
+    }
+
+    #[test]
+    fn a_message_without_room_comes_back() {
+        let (sender, receiver) = channel(1);
+        assert_eq!((sender.try_send("first"), sender.try_send("second")), (Ok(()), Err(SendError("second"))));
+        assert_eq!((receiver.try_recv(), sender.try_send("second")), (Some("first"), Ok(())));
+        assert_eq!(receiver.recv(), Ok("second"));
+        sender.close();
+        assert_eq!(sender.try_send("third"), Err(SendError("third")));
     }
 
     #[test]
