@@ -153,6 +153,10 @@ fn take_default_action(signal: libc::c_int, info: *const libc::siginfo_t) {
 fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
     match PREVIOUS.get() {
         Some(previous) if previous.sa_sigaction > libc::SIG_IGN => {
+            // It is for one signal alone, as the kernel would see to.
+            if previous.sa_flags & libc::SA_RESETHAND != 0 {
+                die_on_return(signal);
+            }
             if previous.sa_flags & libc::SA_SIGINFO != 0 {
                 type Handler = extern "C" fn(libc::c_int, *mut libc::siginfo_t, *mut libc::c_void);
                 // SAFETY: an action that is neither default nor ignore holds its handler's address, and the flag says

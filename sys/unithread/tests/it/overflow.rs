@@ -1,9 +1,12 @@
 //! What overflows a stack, what does not, and how the process ends then. It ends in a child process: this test binary,
 //! started again with the name of the one test and a variable that says which part to play.
+//!
+//! UNSAFETY: signals, their handlers, and the faults that they are for.
 
 use std::hint::black_box;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{Command, Output};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use yonder_unithread::{Pool, Resumed, STACK_BYTES_DEFAULT, report_overflows};
 
@@ -52,10 +55,7 @@ fn an_overflow_is_reported() {
         report_overflows().unwrap();
         return overflow();
     }
-    let output = play("an_overflow_is_reported", "reported");
-    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{output:?}");
-    let text = String::from_utf8_lossy(&output.stderr);
-    let line = text.lines().find(|line| line.starts_with("unithread ")).unwrap_or_else(|| panic!("no report: {text}"));
+    let line = report(&play("an_overflow_is_reported", "reported"));
     assert!(line.starts_with("unithread 1 overflowed its stack of "), "{line}");
     assert!(line.ends_with(": give its pool a larger stack, such as 64 KiB"), "{line}");
 }
@@ -72,6 +72,44 @@ fn other_faults_go_to_the_handler_before() {
     let text = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.signal(), Some(libc::SIGABRT), "{output:?}");
     assert!(text.contains("has overflowed its stack") && !text.contains("unithread"), "{text}");
+}
+
+/// The line of the only overflow in this output.
+fn report(output: &Output) -> String {
+    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{output:?}");
+    let text = String::from_utf8_lossy(&output.stderr);
+    let line = text.lines().find(|line| line.starts_with("unithread "));
+    line.unwrap_or_else(|| panic!("no report: {text}")).to_owned()
+}
+
+#[test]
+fn a_handler_that_is_for_one_fault_gets_one() {
+    extern "C" fn on_fault(_signal: libc::c_int) {
+        const SAID: &[u8] = b"handled\n";
+        // SAFETY: writes a constant. If there is a second fault, the process ends in another way than is expected.
+        unsafe {
+            static BEFORE: AtomicBool = AtomicBool::new(false);
+            if BEFORE.swap(true, Ordering::Relaxed) {
+                libc::_exit(1);
+            }
+            libc::write(libc::STDERR_FILENO, SAID.as_ptr().cast(), SAID.len());
+        }
+    }
+    if role().is_some() {
+        // SAFETY: the handler has the signature of one without SA_SIGINFO; the fault is what is tried.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_fault as *const () as usize;
+            action.sa_flags = libc::SA_RESETHAND;
+            assert_eq!(libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut()), 0);
+            report_overflows().unwrap();
+            std::ptr::with_exposed_provenance_mut::<u8>(black_box(8)).write_volatile(0);
+        }
+        return;
+    }
+    let output = play("a_handler_that_is_for_one_fault_gets_one", "once");
+    assert_eq!(output.status.signal(), Some(libc::SIGSEGV), "{output:?}");
+    assert_eq!(String::from_utf8_lossy(&output.stderr).matches("handled").count(), 1, "{output:?}");
 }
 
 #[test]
