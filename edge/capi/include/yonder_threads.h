@@ -51,8 +51,10 @@
  * SIGNALS. Workers hold back all signals that can wait, so the program's handlers run in its other threads, such as the
  * one that has called yonder_threads_run(); a light thread lets none of them through. Threads and programs that light
  * threads start hold the same signals back, unless they are given another mask: POSIX_SPAWN_SETSIGMASK, sigprocmask().
- * A handler of SIGSEGV that was there before the first run gets what is no overflow of a light thread's stack; while it
- * runs on a worker, faults wait with the worker.
+ * A handler of SIGSEGV that was there before the first run gets what is no overflow of a light thread's stack. From
+ * then on it runs on the alternate stack of its thread, if there is one, also without SA_ONSTACK: a worker has one of
+ * 64 KiB, and one of the program's own has to be as large if the handler touches far memory. While it runs on a worker,
+ * faults wait with the worker.
  *
  * Locks, channels and sockets may be used by other threads too, which block where a light thread waits. Who waits is
  * served in the order of coming. They must not be freed while anybody waits. In far memory buffers may lie, and

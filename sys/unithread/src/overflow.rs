@@ -13,7 +13,9 @@ use std::io::{self, Write};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
 
+use crate::pool::GUARD_BYTES_OF_C;
 use crate::slot::{StackBounds, current_stack};
+use crate::stack_memory::{StackMemory, signal_frame_bytes};
 
 /// Longest message, in bytes.
 const MESSAGE_BYTES_MAX: usize = 256;
@@ -23,7 +25,9 @@ static PREVIOUS: OnceLock<libc::sigaction> = OnceLock::new();
 
 /// Makes a stack overflow of a unithread print one line before it ends the process. Installs a SIGSEGV handler for the
 /// process, once, and passes other faults on to the handler that was installed before. Threads without an alternate
-/// signal stack die without the line: see [`SignalStack`].
+/// signal stack die without the line: see [`SignalStack`]. The other handler runs there too, also if it has not asked
+/// for it: were it called on the stack that it has interrupted, a signal in the middle of it would take the alternate
+/// stack from its top on, where the frame of the first one lies.
 ///
 /// # Errors
 /// What the kernel said about the handler.
@@ -53,7 +57,7 @@ pub fn report_overflows() -> io::Result<()> {
 #[derive(Debug)]
 #[must_use = "the stack is gone when this is dropped"]
 pub struct SignalStack {
-    memory: Option<Box<[u8]>>,
+    memory: Option<StackMemory>,
     /// The stack is this thread's.
     _thread: PhantomData<*const ()>,
 }
@@ -69,9 +73,12 @@ impl SignalStack {
             let mut present: libc::stack_t = std::mem::zeroed();
             libc::sigaltstack(std::ptr::null(), &raw mut present) == 0 && present.ss_flags & libc::SS_DISABLE != 0
         };
-        let mut memory = has_none.then(|| vec![0; Self::BYTES].into_boxed_slice());
-        if let Some(memory) = &mut memory {
-            let stack = libc::stack_t { ss_sp: memory.as_mut_ptr().cast(), ss_flags: 0, ss_size: Self::BYTES };
+        // The program's handlers may run on it, and need more than there is.
+        let map = || StackMemory::map(1, GUARD_BYTES_OF_C + Self::BYTES, GUARD_BYTES_OF_C).ok();
+        let memory = if has_none { map() } else { None };
+        if let Some(memory) = &memory {
+            let lowest = memory.slot(0).lowest_usable;
+            let stack = libc::stack_t { ss_sp: lowest.as_ptr().cast(), ss_flags: 0, ss_size: Self::BYTES };
             // SAFETY: the memory is there until the drop, which takes the stack back first.
             unsafe { libc::sigaltstack(&raw const stack, std::ptr::null_mut()) };
         }
@@ -100,7 +107,14 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
     let (address, errno) = unsafe { ((*info).si_addr().addr(), libc::__errno_location()) };
     // SAFETY: as above.
     let saved_errno = unsafe { *errno };
-    match current_stack().filter(|stack| is_in_guard(stack, address)) {
+    // SAFETY: the kernel passes a valid siginfo and, on x86-64, a ucontext.
+    let (code, registers) = unsafe { ((*info).si_code, &(*context.cast::<libc::ucontext_t>()).uc_mcontext.gregs) };
+    let top = registers[libc::REG_RSP as usize].cast_unsigned();
+    let is_overflow = |stack: &StackBounds| match code {
+        libc::SI_KERNEL => has_no_room(stack, usize::try_from(top).expect("an address")),
+        _ => is_in_guard(stack, address),
+    };
+    match current_stack().filter(is_overflow) {
         Some(stack) => {
             write_message(&stack);
             die_on_return(signal);
@@ -113,6 +127,15 @@ extern "C" fn on_fault(signal: libc::c_int, info: *mut libc::siginfo_t, context:
 
 fn is_in_guard(stack: &StackBounds, address: usize) -> bool {
     (stack.lowest - stack.guard_bytes..stack.lowest).contains(&address)
+}
+
+/// Whether the kernel could not push the frame of a signal, such as that of a fault in far memory, onto a stack with
+/// this top: it raises SIGSEGV then, and does not say where.
+fn has_no_room(stack: &StackBounds, top: usize) -> bool {
+    /// Code may use these below the top, so that a frame begins behind them.
+    const RED_ZONE_BYTES: usize = 128;
+    let needed = stack.lowest + signal_frame_bytes() + RED_ZONE_BYTES;
+    (stack.lowest - stack.guard_bytes..needed).contains(&top)
 }
 
 fn write_message(stack: &StackBounds) {
@@ -174,5 +197,35 @@ fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::
         // SAFETY: as where the default action is taken.
         Some(previous) if previous.sa_sigaction == libc::SIG_IGN && unsafe { (*info).si_code } <= 0 => {}
         _ => take_default_action(signal, info),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::stack_memory::readable;
+
+    #[test]
+    fn a_signal_stack_lies_above_a_guard() {
+        std::thread::spawn(|| {
+            // The standard library has given the thread one.
+            let none = libc::stack_t { ss_sp: std::ptr::null_mut(), ss_flags: libc::SS_DISABLE, ss_size: 0 };
+            let mut present = none;
+            // SAFETY: both are valid, and no handler runs.
+            unsafe { libc::sigaltstack(&raw const none, std::ptr::null_mut()) };
+            let stack = SignalStack::of_this_thread();
+            // SAFETY: a null new stack only reads the present one.
+            unsafe { libc::sigaltstack(std::ptr::null(), &raw mut present) };
+            let lowest = present.ss_sp.cast::<u8>();
+            assert_eq!((present.ss_flags, present.ss_size), (0, SignalStack::BYTES));
+            assert!(readable(lowest) && readable(lowest.wrapping_add(SignalStack::BYTES - 1)));
+            assert!((1..=GUARD_BYTES_OF_C).step_by(1024).all(|below| !readable(lowest.wrapping_sub(below))));
+            drop(stack);
+            // SAFETY: as above.
+            unsafe { libc::sigaltstack(std::ptr::null(), &raw mut present) };
+            assert_eq!(present.ss_flags, libc::SS_DISABLE);
+        })
+        .join()
+        .unwrap();
     }
 }

@@ -25,10 +25,14 @@ const MADV_GUARD_INSTALL: libc::c_int = 102;
 /// up to 12 KiB with AMX state, and the fault handler runs below that.
 #[must_use]
 pub fn stack_bytes_min() -> usize {
+    (signal_frame_bytes() + STACK_MARGIN_BYTES).next_multiple_of(PAGE_BYTES)
+}
+
+/// Bytes that the kernel pushes onto a stack for a signal, at most. Safe to ask in a signal handler.
+pub(crate) fn signal_frame_bytes() -> usize {
     // SAFETY: `getauxval` only reads what the kernel passed to the process.
     let told = unsafe { libc::getauxval(libc::AT_MINSIGSTKSZ) };
-    let frame = if told == 0 { SIGNAL_FRAME_BYTES_ASSUMED } else { usize::try_from(told).expect("a few pages") };
-    (frame + STACK_MARGIN_BYTES).next_multiple_of(PAGE_BYTES)
+    if told == 0 { SIGNAL_FRAME_BYTES_ASSUMED } else { usize::try_from(told).expect("a few pages") }
 }
 
 /// How a guard is made.
@@ -51,6 +55,7 @@ pub(crate) struct SlotMemory {
 }
 
 /// Memory for `slots` slots of `slot_bytes` each, the lowest `guard_bytes` of each being its guard.
+#[derive(Debug)]
 pub(crate) struct StackMemory {
     base: NonNull<u8>,
     slots: usize,
@@ -138,18 +143,19 @@ impl Drop for StackMemory {
     }
 }
 
+/// Whether the kernel can read the byte at `address`, asked without touching it from here.
+#[cfg(test)]
+pub(crate) fn readable(address: *const u8) -> bool {
+    let mut byte = 0u8;
+    let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
+    let remote = libc::iovec { iov_base: address.cast_mut().cast(), iov_len: 1 };
+    // SAFETY: copies one byte into `byte`; a bad source address is reported as EFAULT.
+    unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) == 1 }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    /// Whether the kernel can read the byte at `address`, asked without touching it from here.
-    fn readable(address: *const u8) -> bool {
-        let mut byte = 0u8;
-        let local = libc::iovec { iov_base: (&raw mut byte).cast(), iov_len: 1 };
-        let remote = libc::iovec { iov_base: address.cast_mut().cast(), iov_len: 1 };
-        // SAFETY: copies one byte into `byte`; a bad source address is reported as EFAULT.
-        unsafe { libc::process_vm_readv(libc::getpid(), &raw const local, 1, &raw const remote, 1, 0) == 1 }
-    }
 
     fn check_guards(guard: Guard, guard_bytes: usize) {
         const SLOTS: usize = 3;

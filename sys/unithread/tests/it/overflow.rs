@@ -82,6 +82,28 @@ fn report(output: &Output) -> String {
     line.unwrap_or_else(|| panic!("no report: {text}")).to_owned()
 }
 
+/// The kernel does not say where it had no room for the frame of a signal.
+#[test]
+fn a_signal_without_room_is_reported() {
+    extern "C" fn on_signal(_signal: libc::c_int) {}
+    fn recurse_with_signals(depth: u64) -> u64 {
+        let frame = black_box([depth; 16]);
+        // SAFETY: a signal that is handled.
+        unsafe { libc::raise(libc::SIGUSR1) };
+        if depth == u64::MAX { 0 } else { recurse_with_signals(depth + 1) + frame[depth as usize % 16] }
+    }
+    if role().is_some() {
+        report_overflows().unwrap();
+        // SAFETY: the handler does nothing.
+        unsafe { libc::signal(libc::SIGUSR1, on_signal as *const () as libc::sighandler_t) };
+        let pool = Pool::new(1, STACK_BYTES_DEFAULT).unwrap();
+        drop(pool.take(0u64).unwrap().start(|sum| *sum = recurse_with_signals(0)).resume());
+        return;
+    }
+    let line = report(&play("a_signal_without_room_is_reported", "signalled"));
+    assert!(line.starts_with("unithread 0 overflowed its stack of "), "{line}");
+}
+
 #[test]
 fn a_handler_that_is_for_one_fault_gets_one() {
     extern "C" fn on_fault(_signal: libc::c_int) {
