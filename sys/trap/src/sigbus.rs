@@ -280,12 +280,7 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     // What was sent has no address.
     let found = if info_ref.si_code > 0 { find(address) } else { None };
     let Some((slot, offset)) = found else {
-        if HOLDS_SIGNALS.load(Ordering::Relaxed) {
-            // SAFETY: both masks live as long as the call.
-            unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &raw const context_ref.uc_sigmask, ptr::null_mut()) };
-        }
-        away.restore();
-        pass_on(signal, info, context);
+        pass_on(signal, info, context, away);
         return SavedTls::NOWHERE;
     };
     // SAFETY: errno is a thread-local word of libc.
@@ -304,6 +299,8 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
     // mask of this one: of a handler of the program, or of a unithread that has changed it; but who puts a mask back by
     // the C library has let the cancelling signal through by that, which says nothing.
     let has_other_mask = holds_signals && mask | CANCELLING_SIGNAL != HELD_IN_FAULTS;
+    // Whether the thread has that mask now: the kernel has added nothing to it.
+    let mut has_mask = !holds_signals || mask & HELD_IN_FAULTS == HELD_IN_FAULTS;
     let must_stay = away.holds_lock() || has_other_mask;
     let verdict = if must_stay { no_yield(|| handler.on_fault(&fault)) } else { handler.on_fault(&fault) };
     if let Verdict::Fail(code) = verdict
@@ -321,13 +318,19 @@ fn handle(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c
                 scope::catch(registers, address, code);
                 // Scopes are entered at home.
                 away = SavedTls::NOWHERE;
+                // And with the mask of their worker, if they are a unithread's: it may be a handler of the program that
+                // is left, with its own signal held back.
+                if has_other_mask && yonder_unithread::is_on_unithread() {
+                    has_mask = false;
+                    // SAFETY: as where it was read.
+                    unsafe { *(&raw mut context_ref.uc_sigmask).cast::<u64>() = HELD_IN_FAULTS };
+                }
             }
             None => die(handler, &fault, code),
         }
     }
     // SAFETY: the unithread that faulted is back on its own thread, so this is the errno that was saved.
     unsafe { *errno = saved_errno };
-    let has_mask = !holds_signals || mask & HELD_IN_FAULTS == HELD_IN_FAULTS;
     if has_mask && resume::is_possible() {
         away.restore();
         // SAFETY: this is the handler of `context`, nothing here has a destructor, and the thread has the mask of the
@@ -357,7 +360,15 @@ fn kind(code: libc::c_int, error: i64) -> FaultKind {
 }
 
 /// Passes a signal that is not ours to the handler that was installed before, or lets it have its default effect.
-fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void) {
+fn pass_on(signal: libc::c_int, info: *mut libc::siginfo_t, context: *mut libc::c_void, away: SavedTls) {
+    if HOLDS_SIGNALS.load(Ordering::Relaxed) {
+        // SAFETY: both masks live as long as the call: the kernel passes a ucontext on x86-64.
+        unsafe {
+            let mask = &raw const (*context.cast::<libc::ucontext_t>()).uc_sigmask;
+            libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut());
+        }
+    }
+    away.restore();
     // SAFETY: the kernel passes a valid siginfo, and SIGBUS fills the address field.
     let (code, address) = unsafe { ((*info).si_code, (*info).si_addr()) };
     if matches!(code, libc::BUS_MCEERR_AR | libc::BUS_MCEERR_AO) && !NEXT.has_handler() {

@@ -8,9 +8,11 @@
  * tests/interface/far.rs builds and runs it.
  */
 #include <pthread.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <yonder_threads.h>
@@ -105,10 +107,41 @@ static void *in_a_thread(void *argument)
 	return NULL;
 }
 
+/* A page of local memory that nobody may write. */
+static volatile unsigned char *barrier;
+
+static void on_barrier(int signal, siginfo_t *info, void *context)
+{
+	(void)context;
+	if (signal != SIGSEGV || info->si_addr != (const volatile void *)barrier)
+		_exit(3);
+	fill(0, 0);
+}
+
+/* YONDER_TRY around a signal's handler ends that too, and the signal can come again. */
+static void catches_in_handlers(void)
+{
+	volatile int turn, caught = 0;
+	sigset_t held;
+
+	for (turn = 0; turn < 2; turn++) {
+		YONDER_TRY {
+			*barrier = 1;
+		} YONDER_CATCH(code, address) {
+			CHECK(code == YONDER_CAUGHT_LOCAL_FULL && is_inside(address));
+			caught++;
+		} YONDER_END
+		CHECK(pthread_sigmask(SIG_SETMASK, NULL, &held) == 0);
+		CHECK(!sigismember(&held, SIGSEGV) && sigismember(&held, SIGUSR1));
+	}
+	CHECK(caught == 2);
+}
+
 static void *in_a_light_thread(void *argument)
 {
 	yonder_yield();
 	CHECK(catches() == 2);
+	catches_in_handlers();
 	return argument;
 }
 
@@ -130,7 +163,15 @@ static void full(const char *url)
 {
 	pthread_t threads[2];
 	int thread;
+	struct sigaction action;
+	void *page;
 
+	CHECK(posix_memalign(&page, PAGE, PAGE) == 0 && mprotect(page, PAGE, PROT_NONE) == 0);
+	barrier = page;
+	memset(&action, 0, sizeof action);
+	action.sa_flags = SA_SIGINFO;
+	action.sa_sigaction = on_barrier;
+	CHECK(sigaction(SIGSEGV, &action, NULL) == 0);
 	open_at(url, SHORT);
 	CHECK(strcmp(yonder_caught_text(0), "no paging error") == 0);
 	for (thread = 0; thread < 2; thread++)
