@@ -56,9 +56,9 @@
  * 64 KiB, and one of the program's own has to be as large if the handler touches far memory. While it runs on a worker,
  * faults wait with the worker.
  *
- * Locks, channels and sockets may be used by other threads too, which block where a light thread waits. Who waits is
- * served in the order of coming. They must not be freed while anybody waits. In far memory buffers may lie, and
- * messages' pointers may point there.
+ * Locks, channels and sockets may be used by other threads too, which block where a light thread waits. Who waits for a
+ * lock or at a channel is served in the order of coming; of several that wait for the same of a socket, any is first.
+ * They must not be freed while anybody waits. In far memory buffers may lie, and messages' pointers may point there.
  */
 #ifndef YONDER_THREADS_H
 #define YONDER_THREADS_H
@@ -86,8 +86,9 @@ typedef struct yonder_threads_config {
 	uint64_t workers;
 	/* Most light threads at a time, the first one included. */
 	uint64_t light_threads;
-	/* Stack of each, in bytes, from 12 KiB to 1 GiB. What of it is not used costs address space alone. The
-	 * handler of a fault needs up to 32 KiB. */
+	/* Stack of each, in bytes, to 1 GiB, and from 12 KiB, or from more where the processor's registers are large:
+	 * from 20 KiB with AMX. What of it is not used costs address space alone. The handler of a fault needs up to
+	 * 32 KiB. */
 	uint64_t stack_bytes;
 	/* How long a worker that has nothing to do looks again before it sleeps, for shorter latency. */
 	uint64_t spin_ns;
