@@ -15,6 +15,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/syscall.h>
 #include <sys/un.h>
 #include <ucontext.h>
 #include <unistd.h>
@@ -509,6 +510,22 @@ static void sockets(void)
 
 /* ---- Signals, limits and the end -------------------------------------------------------------------------------- */
 
+static volatile int alternates, unheld;
+
+long syscall(long number, ...);
+
+/* In the place of the C library's. The library gives workers an alternate stack before all else, and takes it back
+ * after all else: the program's signals do not come to them then either. */
+int sigaltstack(const stack_t *stack, stack_t *old)
+{
+	sigset_t held;
+
+	CHECK(pthread_sigmask(SIG_SETMASK, NULL, &held) == 0);
+	alternates++;
+	unheld += !sigismember(&held, SIGUSR1);
+	return (int)syscall(SYS_sigaltstack, stack, old);
+}
+
 static pthread_t first;
 static volatile sig_atomic_t signalled, interrupted;
 
@@ -621,6 +638,49 @@ static void *overflow(void *argument)
 
 	printf("%d\n", (int)recurse(&depth));
 	return argument;
+}
+
+/* Has 128 workers from when it says so until it is let go. */
+struct large_run {
+	yonder_semaphore *begun, *end;
+};
+
+static void *wait_for_end(void *argument)
+{
+	struct large_run *run = argument;
+
+	CHECK(yonder_semaphore_release(run->begun) == 0 && yonder_semaphore_acquire(run->end) == 0);
+	return NULL;
+}
+
+static void *run_largely(void *run)
+{
+	yonder_threads_config config = YONDER_THREADS_CONFIG_DEFAULT;
+
+	config.workers = 128;
+	config.light_threads = 2;
+	CHECK(yonder_threads_run(&config, wait_for_end, run, NULL) == 0);
+	return NULL;
+}
+
+/* All runs together have up to 248 workers. */
+static void workers_of_all_runs(void)
+{
+	yonder_threads_config config = YONDER_THREADS_CONFIG_DEFAULT;
+	struct large_run run;
+	pthread_t other;
+
+	run.begun = yonder_semaphore_new(0);
+	run.end = yonder_semaphore_new(0);
+	CHECK(pthread_create(&other, NULL, run_largely, &run) == 0);
+	CHECK(yonder_semaphore_acquire(run.begun) == 0);
+	config.workers = 128;
+	config.light_threads = 2;
+	CHECK(yonder_threads_run(&config, never, NULL, NULL) == -EAGAIN);
+	CHECK(yonder_semaphore_release(run.end) == 0 && pthread_join(other, NULL) == 0);
+	CHECK(yonder_threads_run(&config, sleep_shortly, NULL, NULL) == 0);
+	yonder_semaphore_free(run.begun);
+	yonder_semaphore_free(run.end);
 }
 
 /* ---- Stacks of others ------------------------------------------------------------------------------------------- */
@@ -793,6 +853,8 @@ int main(int argc, char **arguments)
 	config.workers = workers;
 	config.light_threads = 2 * LIGHT;
 	CHECK(yonder_threads_run(&config, all, &config, &result) == 0 && result == &config);
+	workers_of_all_runs();
+	CHECK(alternates > 0 && unheld == 0);
 	CHECK(yonder_memory_close() == 0);
 	puts("done");
 	return 0;

@@ -5,3 +5,4 @@ mod serve;
 mod sleeping;
 mod threads;
 mod threads_net;
+mod threads_turns;

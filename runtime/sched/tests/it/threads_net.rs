@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use yonder_paging::{Config as FarConfig, FarMemory, Region};
 use yonder_sched::Idle;
 use yonder_sched::threads::net::{TcpListener, TcpStream};
+use yonder_sched::threads::sync::Semaphore;
 use yonder_sched::threads::{Config, run, spawn, yield_now};
 use yonder_units::PAGE_BYTES;
 
@@ -205,6 +206,53 @@ fn a_worker_that_computes_keeps_no_socket_from_others() {
         reads.join().unwrap();
     })
     .unwrap();
+}
+
+/// Two light threads wake one another, so that one is ready at each turn.
+#[test]
+fn a_socket_is_heard_where_others_are_always_ready() {
+    const ROUNDS: u64 = 100;
+    let Some(far) = far() else { return };
+    let heard_after = run(&Config::default(), &far, || {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut near = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (mut other, _) = listener.accept().unwrap();
+        let has_heard = Arc::new(AtomicBool::new(false));
+        let ends: [_; 2] = std::array::from_fn(|_| Arc::new(Semaphore::new(0)));
+        let has_waited = Arc::new(Semaphore::new(0));
+        let hears = Arc::clone(&has_heard);
+        let reader = spawn(move || {
+            let began = Instant::now();
+            other.read_exact(&mut [0]).unwrap();
+            hears.store(true, Ordering::Relaxed);
+            began.elapsed()
+        });
+        let pair: Vec<_> = (0..2)
+            .map(|side| {
+                let (mine, other) = (Arc::clone(&ends[side]), Arc::clone(&ends[1 - side]));
+                let (has_heard, has_waited) = (Arc::clone(&has_heard), Arc::clone(&has_waited));
+                spawn(move || {
+                    let began = Instant::now();
+                    for round in 1.. {
+                        // The reader was spawned before, and waits.
+                        has_waited.add_permits(usize::from(round == ROUNDS));
+                        other.add_permits(1);
+                        if has_heard.load(Ordering::Relaxed) || began.elapsed() > Duration::from_secs(5) {
+                            return;
+                        }
+                        mine.acquire().forget();
+                    }
+                })
+            })
+            .collect();
+        has_waited.acquire().forget();
+        near.write_all(b"x").unwrap();
+        let heard_after = reader.join().unwrap();
+        pair.into_iter().for_each(|side| side.join().unwrap());
+        heard_after
+    })
+    .unwrap();
+    assert!(heard_after < Duration::from_secs(4), "it was heard after {heard_after:?}");
 }
 
 #[test]

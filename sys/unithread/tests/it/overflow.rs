@@ -135,6 +135,33 @@ fn a_handler_that_is_for_one_fault_gets_one() {
 }
 
 #[test]
+fn a_handler_runs_with_the_mask_that_it_has_asked_for() {
+    extern "C" fn on_fault(_signal: libc::c_int) {
+        // SAFETY: the mask is read into what is large enough, and the process ends.
+        unsafe {
+            let mut mask: libc::sigset_t = std::mem::zeroed();
+            libc::pthread_sigmask(libc::SIG_SETMASK, std::ptr::null(), &raw mut mask);
+            let held = [libc::SIGUSR1, libc::SIGUSR2].map(|signal| libc::sigismember(&raw const mask, signal));
+            libc::_exit(if held == [1, 0] { 7 } else { 1 });
+        }
+    }
+    if role().is_some() {
+        // SAFETY: the handler has the signature of one without SA_SIGINFO; the fault is what is tried.
+        unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            action.sa_sigaction = on_fault as *const () as usize;
+            libc::sigaddset(&raw mut action.sa_mask, libc::SIGUSR1);
+            assert_eq!(libc::sigaction(libc::SIGSEGV, &raw const action, std::ptr::null_mut()), 0);
+            report_overflows().unwrap();
+            std::ptr::with_exposed_provenance_mut::<u8>(black_box(8)).write_volatile(0);
+        }
+        return;
+    }
+    let output = play("a_handler_runs_with_the_mask_that_it_has_asked_for", "masked");
+    assert_eq!(output.status.code(), Some(7), "{output:?}");
+}
+
+#[test]
 fn a_panic_with_its_backtrace_fits_the_default_stack() {
     if role().is_some() {
         let pool = Pool::new(1, STACK_BYTES_DEFAULT).unwrap();
