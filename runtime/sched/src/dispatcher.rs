@@ -13,7 +13,7 @@ use std::time::Duration;
 use rtrb::{Consumer, Producer, RingBuffer};
 use yonder_dispatch::{Chooser, DispatchPolicy, WorkerView};
 use yonder_paging::{FarError, FarMemory, InstallDelegate, Pinned, ReclaimHost, WorkerPort, pin_this_thread};
-use yonder_unithread::{Pool, Unithread};
+use yonder_unithread::{GUARD_BYTES_OF_C, Pool, Unithread};
 use yonder_units::{Nanos, Narrow, saturating_nanos};
 
 use crate::config::{Idle, InstallDelegation, PollingDelegation, Reclaim, SchedConfig, SchedConfigError};
@@ -99,7 +99,8 @@ where
     F: Frontend<Request = H::Request, Reply = H::Reply>,
 {
     config.validate()?;
-    let pool = Arc::new(Pool::new(config.unithreads, config.stack_bytes)?);
+    // Handlers call libraries that are not written in Rust, such as RocksDB.
+    let pool = Arc::new(Pool::with_guard(config.unithreads, config.stack_bytes, GUARD_BYTES_OF_C)?);
     yonder_unithread::report_overflows()?;
     let sleeper = Arc::new(Sleeper::default());
     let workers = start_workers(config, far, handler, frontend.waker(), &sleeper)?;
