@@ -321,6 +321,9 @@ pub(crate) enum BenchWhat {
     /// A process of peers whose memory the kernel pages
     #[command(hide = true)]
     Resident(peers::ResidentTask),
+    /// The process whose memory is swapped of yonder size --zram
+    #[command(hide = true)]
+    KernelCosts,
     /// A client process of scale-clients
     #[command(hide = true)]
     ScaleClient(ScaleClientArgs),

@@ -23,6 +23,9 @@ pub(crate) struct SizeArgs {
     /// Far memory that the program could have: as of yonder run. May be given several times
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: Vec<String>,
+    /// Predict for the kernel's swap on zram as well, which is set up for a moment to be measured: needs root
+    #[arg(long)]
+    pub(crate) zram: bool,
     /// How much longer the program may take than with all of its memory local
     #[arg(long, value_name = "PCT", default_value = "5%", value_parser = slowdown)]
     pub(crate) slowdown: f64,

@@ -123,6 +123,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Poster(args) => poster::run(args.parts())?,
         BenchWhat::Peers(args) => peers::run(args.parts())?,
         BenchWhat::Resident(args) => run_resident(args)?,
+        BenchWhat::KernelCosts => json_line(&yonder_bench::costs::of_kernel()?)?,
         BenchWhat::ScaleClient(args) => scale_clients::run_client(&launch::client_task(args))?,
         BenchWhat::Guarded(args) => launch::become_guarded(args)?,
     }

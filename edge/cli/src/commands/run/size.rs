@@ -16,7 +16,7 @@ use serde::Serialize;
 use tempfile::TempDir;
 use yonder::Config;
 use yonder::units::{PAGE_BYTES, format_bytes};
-use yonder_bench::costs::{Watching, costs, watching};
+use yonder_bench::costs::{Watching, costs, watching, zram};
 use yonder_preload_protocol::{Faults, Figures, Settings, SharedStats, Transfer, read_sample, samples};
 use yonder_report::{Line, Picture, Quantity, picture_svg};
 use yonder_sizing::{Costs, Curve, PAGES_MIN, Point, Replayed, Sample};
@@ -71,7 +71,13 @@ fn help(
     let folder = TempDir::with_prefix(format!("yonder-size-{}-", program.id().number));
     let folder = folder.context("there is no folder for temporary files")?;
     let measured = args.far.iter().map(|url| Ok((url.clone(), costs(url, args.prefetch)?)));
-    let measured: Vec<(String, Costs)> = measured.collect::<anyhow::Result<_>>()?;
+    let mut measured: Vec<(String, Costs)> = measured.collect::<anyhow::Result<_>>()?;
+    if args.zram {
+        match zram(&std::env::current_exe()?) {
+            Ok(costs) => measured.push(("zram".to_owned(), costs)),
+            Err(why) => say(&format!("yonder size: nothing is predicted for zram: {why}")),
+        }
+    }
     let watching = watching()?;
     let (path, stem) = (folder.path().join("board"), folder.path().join("sample"));
     let board = SharedStats::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
