@@ -56,6 +56,11 @@ pub(crate) fn is_local(address: usize) -> bool {
     CODE.get().is_none_or(|code| code.iter().any(|range| range.contains(&address))) || is_guide()
 }
 
+/// The same, and not before the objects are known: libraries begin before this one, and allocate then.
+pub(crate) fn is_known_local(address: usize) -> bool {
+    CODE.get().is_some() && is_local(address)
+}
+
 /// Whether the instruction at `address` is of this library.
 #[inline]
 pub(crate) fn is_own(address: usize) -> bool {

@@ -17,8 +17,8 @@
 //! Files: `far` when it begins; `recorded` what it keeps of its faults; `heap`, `malloc`, `maps`, `mapped`, `reserved`
 //! what is far; `calls`, `bounce`, `lists`, `transfers`, `held` system calls; `signals`, `older_signals`, `robust`,
 //! `process`, `forks`, `descriptors` what the program may do with signals, mutexes, processes and descriptors,
-//! `refused` what it may not, `ending` its end, `go` whose memory stays local; `callers` whose call it is; `libc_own`
-//! the C library behind, `functions` where it has what.
+//! `refused` what it may not, `ending` its end, `go` and `zygote` whose memory stays local; `callers` whose call it is;
+//! `libc_own` the C library behind, `functions` where it has what.
 //!
 //! Invariants:
 //! - No code of this library touches far memory while it holds a lock, but for copies on behalf of the program.
@@ -53,6 +53,7 @@ mod robust;
 mod sampled;
 mod signals;
 mod transfers;
+mod zygote;
 
 use yonder_preload_protocol::Settings;
 
@@ -76,6 +77,7 @@ extern "C" fn begin() {
         Ok(Some(_)) if go::is_program() => {
             complain("a program in Go: its memory stays local, because its stacks have no room for handlers of faults");
         }
+        Ok(Some(_)) if zygote::is_program() => {}
         Ok(Some(settings)) => {
             signals::let_ours_through();
             heap::key();

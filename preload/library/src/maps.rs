@@ -52,6 +52,11 @@ fn about(address: usize, caller: usize) -> About {
     }
 }
 
+/// Whether a mapping that begins there is in the window, or where the filter's code has its place before it.
+fn touches_window(start: usize, bytes: usize) -> bool {
+    start < WINDOW.end && start.saturating_add(bytes) > yonder_intercept::STUB.start
+}
+
 /// Makes a call of the paging runtime.
 fn behind(number: c_long, arguments: [u64; 3]) -> c_int {
     let [a, b, c] = arguments;
@@ -114,7 +119,7 @@ unsafe extern "C" fn mmap_for(
         return std::ptr::with_exposed_provenance_mut(new);
     }
     let own = own!(mmap: fn(*mut c_void, size_t, c_int, c_int, c_int, off_t) -> *mut c_void);
-    let is_ours_to_say = is_far(hint as usize) && !callers::is_local(caller);
+    let is_ours_to_say = touches_window(hint as usize, bytes) && !callers::is_known_local(caller);
     if is_ours_to_say && flags & libc::MAP_FIXED_NOREPLACE != 0 {
         return not_mapped(libc::EEXIST);
     }

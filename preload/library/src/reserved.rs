@@ -21,12 +21,12 @@ const RESERVED_SHARE: usize = 2;
 /// Whether the program has ever reserved any.
 static RESERVES: AtomicBool = AtomicBool::new(false);
 
-/// Whether somebody needs a reservation where he asks for it, as the collector of a Java machine that names objects by
-/// several addresses. Wishes for a place that was drawn by lot, or a low one, are no more than that.
+/// Whether somebody needs a reservation where he asks for it, as the collector of a Java machine that tells the state
+/// of objects by one bit of their addresses. Other wishes are no more than that: for a low place or a round one, which
+/// make an engine's addresses shorter, and for one that was drawn by lot.
 pub(crate) fn is_wanted_there(hint: usize) -> bool {
-    const FIRST: usize = 64 << 30;
-    const MULTIPLE: usize = 1 << 30;
-    hint >= FIRST && hint.is_multiple_of(MULTIPLE)
+    const FIRST: usize = 1 << 40;
+    hint >= FIRST && hint.is_power_of_two()
 }
 
 /// Far memory that nobody may touch before it is protected otherwise, as heaps are reserved; `None` if it is to be the

@@ -193,9 +193,38 @@ static void too_much(void) {
     for (int index = 0; index < 64; index++) munmap(parts[index], 32 * MIB);
 }
 
+// Where far memory may be, and one page before it, which is needed as well.
+static const uintptr_t WINDOW = (uintptr_t)0x30 << 40;
+
+static unsigned char *inside, *across;
+
+// Allocators ask for places that are drawn by lot, and before any library has begun.
+static void wish_early(void) {
+    inside = mmap((void *)(WINDOW + ((uintptr_t)4 << 40)), MIB, PROT, RESERVE, -1, 0);
+    across = mmap((void *)(WINDOW - 2 * MIB), 2 * MIB, PROT_NONE, RESERVE, -1, 0);
+}
+
+__attribute__((section(".preinit_array"), used)) static void (*const at_first)(void) = wish_early;
+
+// Some need what they reserve at a certain place; most have only wishes.
+static void wished_for(void) {
+    check("no early wish is where far memory may be", is_far(inside) != is_far_run());
+    check("nor across its beginning", (across + 2 * MIB == (unsigned char *)WINDOW) != is_far_run());
+    munmap(inside, MIB);
+    munmap(across, 2 * MIB);
+    void *round = (void *)((uintptr_t)64 << 30), *needed = (void *)((uintptr_t)4 << 40);
+    unsigned char *memory = mmap(round, 8 * MIB, PROT_NONE, RESERVE, -1, 0);
+    check("a round address is no more than a wish", is_far_run() ? is_far(memory) : memory == round);
+    munmap(memory, 8 * MIB);
+    memory = mmap(needed, 8 * MIB, PROT_NONE, RESERVE, -1, 0);
+    check("one that has a bit of its own is needed", memory == needed);
+    munmap(memory, 8 * MIB);
+}
+
 int main(int argc, char **argv) {
     (void)argc;
     begin();
+    wished_for();
     protected_heap();
     replaced_heap();
     aligned();

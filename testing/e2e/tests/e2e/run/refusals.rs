@@ -89,6 +89,15 @@ fn the_memory_of_a_program_in_go_stays_local_and_a_line_says_so() {
     assert!(ended.stderr.contains("a program in Go: its memory stays local"), "{}", ended.stderr);
 }
 
+/// It would end itself. Other programs with an allocator of their own get a thread that makes their memory far.
+#[test]
+fn a_zygote_gets_no_thread() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("zygote") else { return };
+    let ended = run(yonder, &["--local", "4MiB", "--memory", "128MiB", "--", program.path(), "--type=zygote"]);
+    assert_eq!(ended.code, Some(0), "{}{}", ended.stdout, ended.stderr);
+}
+
 /// It would go on for ever.
 #[test]
 fn a_program_with_much_memory_that_cannot_be_far_is_ended_if_that_is_asked_for() {
