@@ -75,6 +75,8 @@ fn check_elf(head: &[u8], shown: &str) -> anyhow::Result<()> {
     const CLASS_64: u8 = 2;
     const MACHINE_X86_64: u16 = 62;
     const INTERPRETER: u32 = 3;
+    /// What the dynamic linker of the other C library is called.
+    const MUSL: &[u8] = b"ld-musl-";
     let half = |at: usize| head.get(at..at + 2).map(|bytes| u16::from_le_bytes([bytes[0], bytes[1]]));
     let word = |at: usize| half(at).zip(half(at + 2)).map(|(low, high)| u32::from(low) | u32::from(high) << 16);
     ensure!(head.starts_with(MAGIC), "{shown} is neither a program nor a script that names its interpreter");
@@ -84,10 +86,18 @@ fn check_elf(head: &[u8], shown: &str) -> anyhow::Result<()> {
     );
     // The offset of the program headers fits 32 bits in anything that is run; then the size and number of them.
     let (headers, size, count) = (word(32).unwrap_or(0), half(54).unwrap_or(0), half(56).unwrap_or(0));
-    let types = (0..usize::from(count)).map(|index| word(headers as usize + index * usize::from(size)));
+    let mut headers = (0..usize::from(count)).map(|index| headers as usize + index * usize::from(size));
+    let Some(interpreter) = headers.find(|header| word(*header) == Some(INTERPRETER)) else {
+        bail!("{shown} is linked statically, and nothing can be preloaded into it: link it dynamically");
+    };
+    // The offset of its path, which follows the headers.
+    let path = word(interpreter + 8).and_then(|offset| head.get(offset as usize..)).unwrap_or_default();
+    let path = path.split(|byte| *byte == 0).next().unwrap_or_default();
+    let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     ensure!(
-        types.into_iter().any(|kind| kind == Some(INTERPRETER)),
-        "{shown} is linked statically, and nothing can be preloaded into it: link it dynamically"
+        !name.starts_with(MUSL),
+        "{shown} is linked with musl, and what would be preloaded needs the GNU C library: take a build of it for that, \
+         such as one of Debian's"
     );
     Ok(())
 }
@@ -125,6 +135,14 @@ mod tests {
         elf[18] = 62;
         std::fs::write(path, &elf).unwrap();
         assert!(refusal(path).contains("linked statically"));
+        // One that asks for that of another C library.
+        let mut musl = elf.clone();
+        musl.resize(64 + 56, 0);
+        (musl[32], musl[54], musl[56]) = (64, 56, 1);
+        (musl[64], musl[72]) = (3, 120);
+        musl.extend(b"/lib/ld-musl-x86_64.so.1\0");
+        std::fs::write(path, &musl).unwrap();
+        assert!(refusal(path).contains("linked with musl"));
         elf[18] = 40;
         std::fs::write(path, &elf).unwrap();
         assert!(refusal(path).contains("another kind of processor"));

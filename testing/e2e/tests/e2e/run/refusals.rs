@@ -44,6 +44,14 @@ fn what_cannot_be_run_is_refused_before_anything_runs() {
     assert_refused(yonder, &["--", text(&file)], "set-uid");
     std::fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("the file is ours");
     assert_refused(yonder, &["--", text(&file)], "not executable");
+    let linker = b"/lib64/ld-linux-x86-64.so.2\0";
+    let at = true_copy.windows(linker.len()).position(|bytes| bytes == linker).expect("it is linked dynamically");
+    let mut with_musl = true_copy.clone();
+    with_musl[at..at + linker.len()].copy_from_slice(b"/lib/ld-musl-x86_64.so.1\0\0\0\0");
+    std::fs::write(&file, &with_musl).expect("the folder is writable");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o755)).expect("the file is ours");
+    assert_refused(yonder, &["--", text(&file)], "linked with musl");
+    std::fs::set_permissions(&file, Permissions::from_mode(0o644)).expect("the file is ours");
     true_copy[18] = 183;
     std::fs::write(&file, &true_copy).expect("the folder is writable");
     assert_refused(yonder, &["--", text(&file)], "another kind of processor");
