@@ -1,7 +1,9 @@
 //! Cargo, as the chores call it.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
+
+use serde_json::Value;
 
 /// The cargo that has started this program, in the repository, with arguments.
 pub(crate) fn cargo(root: &Path, arguments: &[&str]) -> Command {
@@ -21,6 +23,18 @@ pub(crate) fn typed(command: &Command) -> String {
     let program = Path::new(command.get_program()).file_name().unwrap_or_default();
     let words = [program].into_iter().chain(command.get_args()).map(|word| word.to_string_lossy());
     words.collect::<Vec<_>>().join(" ")
+}
+
+/// The file with this ending that cargo has made of a target, as it says in the messages of a build.
+pub(crate) fn made(messages: &str, target: &str, ending: &str) -> Result<PathBuf, String> {
+    let artifacts = messages.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let of_target = artifacts.filter(|artifact| artifact["target"]["name"] == target);
+    let mut files = of_target.flat_map(|artifact| match &artifact["filenames"] {
+        Value::Array(names) => names.iter().filter_map(Value::as_str).map(PathBuf::from).collect(),
+        _ => Vec::new(),
+    });
+    let found = files.find(|path| path.to_string_lossy().ends_with(ending));
+    found.ok_or_else(|| format!("cargo has made no {target}{ending}"))
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{cargo, finish};
-use crate::{fuzz, lints, loom, miri, sim, tidy};
+use crate::{compat, fuzz, lints, loom, miri, sim, tidy};
 
 /// One step, by the name that `--skip` takes.
 pub(crate) struct Step {
@@ -63,7 +63,7 @@ pub(crate) const CI: [Step; 9] = [
 ];
 
 /// Each night: the build that users get, and with it what the tests do for seconds, for minutes.
-pub(crate) const NIGHTLY: [Step; 5] = [
+pub(crate) const NIGHTLY: [Step; 6] = [
     Step { name: "release", work: Work::Cargo(&["build", "--release"], &[]) },
     Step { name: "sim", work: Work::Chore(sim::run) },
     Step { name: "fuzz", work: Work::Chore(fuzz::run) },
@@ -85,6 +85,8 @@ pub(crate) const NIGHTLY: [Step; 5] = [
             &[("YONDER_E2E_SECONDS", "60")],
         ),
     },
+    // Programs that are installed; `cargo xtask compat --install` gets the others.
+    Step { name: "compat", work: Work::Chore(compat::run) },
     // Last, because it takes hours.
     Step { name: "miri", work: Work::Chore(miri::run) },
 ];

@@ -11,9 +11,7 @@ use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use serde_json::Value;
-
-use crate::cargo::{cargo, typed};
+use crate::cargo::{cargo, made, typed};
 
 /// The version of the C library's binary interface, which is in the name that programs ask for when they start.
 const ABI_VERSION: &str = "0";
@@ -127,15 +125,7 @@ impl Built {
 
     /// Reads what cargo says about what it has made.
     fn from_messages(messages: &str, guides: &[String]) -> Result<Self, String> {
-        let artifacts: Vec<Value> = messages.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-        let made = |target: &str, ending: &str| {
-            let of_target = artifacts.iter().filter(|artifact| artifact["target"]["name"] == target);
-            let files = of_target.flat_map(|artifact| artifact["filenames"].as_array().into_iter().flatten());
-            let mut found = files.filter_map(Value::as_str).map(PathBuf::from);
-            found
-                .find(|path| path.to_string_lossy().ends_with(ending))
-                .ok_or_else(|| format!("cargo has made no {target}{ending}"))
-        };
+        let made = |target: &str, ending: &str| made(messages, target, ending);
         Ok(Self {
             command: made("yonder", "/yonder")?,
             preloaded: made("yonder_preload", ".so")?,

@@ -1,15 +1,16 @@
-//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `lints`, `loom`, `miri`, `sim`, `fuzz` and `install`.
+//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `compat`, `lints`, `loom`, `miri`, `sim`, `fuzz` and `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
-//! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs. [`install`] puts the command
-//! and the C library where programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in
-//! `.cargo/config.toml`.
+//! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs, [`compat`] programs of
+//! others. [`install`] puts the command and the C library where programs find them. Neighbours: `.ci/run` calls `ci`;
+//! the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
 mod cargo;
 mod ci;
+mod compat;
 mod fuzz;
 mod install;
 mod lints;
@@ -25,6 +26,8 @@ const USAGE: &str = "type one of
   cargo xtask tidy                layers, headers, unsafe, lengths, links
   cargo xtask ci [--skip STEP]    everything that is checked before a change is taken; STEP is a name that it prints
   cargo xtask nightly [--skip STEP]   what takes longer: the release build, and with it soaks, simulations, benchmarks
+  cargo xtask compat [NAME...]    programs of others under yonder run with a quarter of their memory: as they answer alone?
+                                  --install gets those that are missing, --markdown writes the table of the guide
   cargo xtask lints               clippy's lints of casts, and some pedantic ones, of the libraries of core, sys, runtime
   cargo xtask loom                every interleaving of the models of the lock-free types
   cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
@@ -41,6 +44,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy::run(&repository_root()),
         ["ci", rest @ ..] => ci::run(&repository_root(), &ci::CI, rest),
         ["nightly", rest @ ..] => ci::run(&repository_root(), &ci::NIGHTLY, rest),
+        ["compat", rest @ ..] => compat::run_with(&repository_root(), rest),
         ["lints"] => lints::run(&repository_root()),
         ["loom"] => loom::run(&repository_root()),
         ["miri"] => miri::run(&repository_root()),
