@@ -226,9 +226,10 @@ pub(crate) struct ThreadArgs {
     /// Who reclaims local memory
     #[arg(long, value_name = "WHO", default_value = "auto")]
     pub(crate) reclaim: ReclaimBy,
-    /// How long a page that cannot be had is tried for before the request that touched it fails
-    #[arg(long, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
-    pub(crate) deadline: Duration,
+    /// How long a page that cannot be had is tried for before the request that touched it fails [default: 5s, and 30s
+    /// if it is in a file]
+    #[arg(long, value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) deadline: Option<Duration>,
     /// What is fetched before it is touched
     #[arg(long, value_name = "HOW", default_value = "readahead", value_parser = choice::<Prefetch>())]
     pub(crate) prefetch: Prefetch,

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use yonder::sched::{Idle, SchedConfig};
 use yonder::{Config, Deadlines, Shares};
+use yonder_fabric::page_deadline;
 
 use crate::args::{MemoryArgs, PagingArgs};
 
@@ -22,7 +23,8 @@ pub(crate) struct Setup {
 
 impl From<&PagingArgs> for Setup {
     fn from(args: &PagingArgs) -> Self {
-        let PagingArgs { memory: MemoryArgs { size, local, .. }, threads } = args;
+        let PagingArgs { memory: MemoryArgs { far, size, local }, threads } = args;
+        let deadline = threads.deadline.unwrap_or_else(|| page_deadline(far));
         let placement = yonder::place(threads.workers);
         let paging = Config {
             shares: Shares {
@@ -31,7 +33,7 @@ impl From<&PagingArgs> for Setup {
                 end_percent: threads.reclaim_end,
                 ..Shares::default()
             },
-            deadlines: Deadlines { fault: threads.deadline, ..Deadlines::default() },
+            deadlines: Deadlines { fault: deadline, ..Deadlines::default() },
             reclaimer_cpu: placement.reclaimer,
             prefetch: threads.prefetch,
             reads: threads.reads,

@@ -18,7 +18,7 @@ use std::thread::Thread;
 use std::time::Duration;
 
 use yonder_control::{ControlServer, FarControl};
-use yonder_fabric::keeps_in_file;
+use yonder_fabric::page_deadline;
 use yonder_guide::MakeGuide;
 use yonder_paging::far_heap::{FarHeap, NoHandlers, Uninterrupted};
 use yonder_paging::{Config, Delivery, FarMemory, Reads, Region};
@@ -34,9 +34,6 @@ use crate::{callers, complain, ending, malloc, mapped, reserved, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
 const ENOUGH_BYTES: u64 = 4 << 20;
-/// How long a page on a disk is tried for, which is how long Linux waits for a disk (`nvme_core.io_timeout`): a program
-/// ends with its first page that cannot be had, and disks that are shared or collect garbage stand still for seconds.
-const DISK_DEADLINE: Duration = Duration::from_secs(30);
 /// How often the figures of this process are put up.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
@@ -188,9 +185,7 @@ impl Far {
         // What is lent is touched unseen.
         let lends = settings.trace.is_none() && settings.sample.is_none();
         let mut config = Config { prefetch, reads, delivery, lends, ..Config::with_local(settings.local_bytes) };
-        if keeps_in_file(&settings.far) {
-            config.deadlines.fault = DISK_DEADLINE;
-        }
+        config.deadlines.fault = page_deadline(&settings.far);
         let guide = settings.guide.as_deref().map(open_guide).transpose()?;
         let far = FarMemory::open_guided(&settings.far, config, guide).map_err(|error| error.to_string())?;
         let region = far.region_at(WINDOW.start, settings.memory_bytes).map_err(|error| error.to_string())?;

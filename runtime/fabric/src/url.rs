@@ -55,6 +55,16 @@ pub fn keeps_in_file(url: &str) -> bool {
     }
 }
 
+/// How long a page of the fabric that `url` names is tried for, unless somebody says otherwise. A page on a disk as
+/// long as Linux waits for a disk (`nvme_core.io_timeout`): disks that are shared or collect garbage stand still for
+/// seconds, and so do file systems whose journal waits for them.
+#[must_use]
+pub fn page_deadline(url: &str) -> Duration {
+    const OF_DISKS: Duration = Duration::from_secs(30);
+    const OF_NODES: Duration = Duration::from_secs(5);
+    if keeps_in_file(url) { OF_DISKS } else { OF_NODES }
+}
+
 /// The URL of the fabric at the other end of the network, of which `url` may be a layer.
 pub(crate) fn node_url(url: &str) -> &str {
     let url = url.strip_prefix(lz4::PREFIX).unwrap_or(url);
@@ -178,6 +188,7 @@ mod tests {
             ("tier+tcp://a:7+emu://", "tcp://a:7", false),
         ] {
             assert_eq!((node_url(url), keeps_in_file(url)), (node, is_file), "{url}");
+            assert_eq!(page_deadline(url).as_secs(), if is_file { 30 } else { 5 }, "{url}");
         }
     }
 

@@ -112,6 +112,8 @@ pub(crate) const WRITE: u8 = 23;
 pub(crate) const NOP: u8 = 0;
 /// `IOSQE_FIXED_FILE`: the descriptor is the number of a registered file.
 pub(crate) const FIXED_FILE: u8 = 1;
+/// `IOSQE_ASYNC`: a thread of the kernel begins it, and not the one that hands it over.
+pub(crate) const ELSEWHERE: u8 = 1 << 4;
 
 /// `IORING_SETUP_*`: work for a thread waits until it is in the kernel anyway, and a flag says that there is some.
 pub(crate) const COOPERATIVE: u32 = 1 << 8;

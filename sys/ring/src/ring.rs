@@ -92,13 +92,13 @@ impl Ring {
     /// Begins to read `bytes` at `offset` of the file into a buffer.
     pub fn read(&mut self, buffer: u16, offset: u64, bytes: usize) {
         let operation = if self.is_registered { raw::READ_FIXED } else { raw::READ };
-        self.begin(operation, buffer, offset, bytes);
+        self.begin(operation, false, buffer, offset, bytes);
     }
 
     /// Begins to write `bytes` from a buffer to `offset` of the file.
     pub fn write(&mut self, buffer: u16, offset: u64, bytes: usize) {
         let operation = if self.is_registered { raw::WRITE_FIXED } else { raw::WRITE };
-        self.begin(operation, buffer, offset, bytes);
+        self.begin(operation, true, buffer, offset, bytes);
     }
 
     /// Transfers that were begun and not handed to the kernel, as far as it has told.
@@ -174,12 +174,15 @@ impl Ring {
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a buffer is smaller than 4 GiB")]
-    fn begin(&mut self, operation: u8, buffer: u16, offset: u64, bytes: usize) {
+    fn begin(&mut self, operation: u8, is_write: bool, buffer: u16, offset: u64, bytes: usize) {
         assert!((1..=self.buffer_bytes).contains(&bytes), "{bytes} bytes of a buffer");
         let address = self.idle(buffer) as u64;
+        // A file system looks for where a write goes in the thread that begins it, and waits there for its journal,
+        // which a busy disk can hold up for seconds: so threads of the kernel begin writes, and nobody else waits.
+        let flags = if is_write { raw::FIXED_FILE | raw::ELSEWHERE } else { raw::FIXED_FILE };
         let entry = Submission {
             operation,
-            flags: raw::FIXED_FILE,
+            flags,
             fd: i32::from(REGISTERED),
             offset,
             address,

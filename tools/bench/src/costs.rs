@@ -138,7 +138,7 @@ impl Touched for Mapping {
         if writes {
             // Something that compresses about as well as programs' memory.
             let bytes: [u8; 2048] =
-                std::array::from_fn(|at| page.wrapping_mul(at as u64 / 8 | 1).to_le_bytes()[at % 8]);
+                std::array::from_fn(|at| page.wrapping_mul((at as u64 / 8) | 1).to_le_bytes()[at % 8]);
             self.write(page * PAGE, &bytes);
         } else {
             std::hint::black_box(self.load_u64(page * PAGE + 8));
