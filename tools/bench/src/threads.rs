@@ -141,7 +141,7 @@ pub fn run(settings: &Settings, progress: OnProgress<'_>) -> Result<Vec<ThreadsR
         settings.rounds,
         progress,
         |number| settings.ways[*number].name().to_owned(),
-        |number, _| contenders[*number].pass(settings).map(Ended::Well),
+        |number, turn| contenders[*number].pass(settings, turn).map(Ended::Well),
     )?;
     let light = settings.ways.iter().position(|way| *way == Way::Light);
     let to_light = |series: &Series<usize, Pass>| series.ratios(light.map(|light| &all[light]), |pass| pass.ops_per_s);
@@ -160,10 +160,10 @@ impl Contender {
         Ok(Self { way, far, region: Arc::new(region) })
     }
 
-    fn pass(&self, settings: &Settings) -> Result<Pass, BenchError> {
+    fn pass(&self, settings: &Settings, turn: usize) -> Result<Pass, BenchError> {
         let before = self.far.stats();
         let start = yonder::clock::now();
-        let shares: Vec<Share> = (0..settings.threads).map(|thread| Share::of(settings, thread)).collect();
+        let shares: Vec<Share> = (0..settings.threads).map(|thread| Share::of(settings, turn, thread)).collect();
         let read: Vec<Result<LatencyRecorder, BenchError>> = match self.way {
             Way::Threads => thread::scope(|scope| {
                 let readers: Vec<_> =
@@ -226,10 +226,11 @@ struct Share {
 }
 
 impl Share {
-    fn of(settings: &Settings, thread: usize) -> Self {
+    fn of(settings: &Settings, turn: usize, thread: usize) -> Self {
         // The first ones read one more, where it does not come out even.
         let reads = (settings.reads + settings.threads - 1 - thread) / settings.threads;
-        Self { reads, seed: thread as u64 }
+        // Both ways read the same in a turn, and other pages than in the turn before, which may still be here.
+        Self { reads, seed: (turn * settings.threads + thread) as u64 }
     }
 
     fn read(&self, region: &Region) -> Result<LatencyRecorder, BenchError> {
@@ -260,7 +261,7 @@ mod tests {
     #[test]
     fn all_reads_are_shared_out() {
         let settings = settings(7, 100);
-        let shares: Vec<usize> = (0..7).map(|thread| Share::of(&settings, thread).reads).collect();
+        let shares: Vec<usize> = (0..7).map(|thread| Share::of(&settings, 0, thread).reads).collect();
         assert_eq!((shares.iter().sum::<usize>(), shares[0], shares[6]), (100, 15, 14));
     }
 

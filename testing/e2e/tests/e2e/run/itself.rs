@@ -23,7 +23,8 @@ fn it_ends_as_the_program_does() {
         assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{code}\n"), "{script}");
     }
     for (signal, name) in [(Signal::TERM, "TERM"), (Signal::INT, "INT"), (Signal::HUP, "HUP")] {
-        let script = format!("trap 'echo caught; exit 5' {name}; echo ready; while :; do read -t 60 line; done");
+        // A signal that comes while bash is about to read is seen when the read has ended.
+        let script = format!("trap 'echo caught; exit 5' {name}; echo ready; while :; do read -t 1 line; done");
         let mut process = yonder.spawn(&["run", "--", "bash", "-c", &script]);
         process.wait_for("ready");
         process.signal(signal);
