@@ -46,9 +46,9 @@ pub trait FaultObserver: Send + Sync {
     /// A fault is over, and its page was brought.
     fn saw(&self, fault: &SeenFault);
 
-    /// The page at `offset` is brought because the region's owner holds it, without a fault.
-    fn brings(&self, offset: u64) {
-        let _ = offset;
+    /// The page at `offset`, which needs this, is brought because the region's owner holds it, without a fault.
+    fn brings(&self, offset: u64, needed: Needed) {
+        let _ = (offset, needed);
     }
 }
 
@@ -57,10 +57,10 @@ pub trait FaultObserver: Send + Sync {
 pub(crate) struct Observer(OnceLock<Arc<dyn FaultObserver>>);
 
 impl Observer {
-    /// The pages at `offsets` are brought without faults.
-    pub(crate) fn bring(&self, offsets: impl Iterator<Item = u64>) {
+    /// These pages are brought without faults.
+    pub(crate) fn bring(&self, table: &PageTable, pages: impl Iterator<Item = PageIndex>) {
         if let Some(observer) = self.0.get() {
-            offsets.for_each(|offset| observer.brings(offset));
+            pages.for_each(|page| observer.brings(page.offset(), needed(table, page)));
         }
     }
 
@@ -73,12 +73,16 @@ impl Observer {
     #[inline]
     pub(crate) fn begin<M: Machine>(&self, table: &PageTable, offset: u64, instruction: usize) -> Option<Seeing<'_>> {
         let observer = &**self.0.get()?;
-        let needed = match table.load(PageIndex::containing(offset)).state() {
-            State::Remote => Needed::Fetch,
-            State::Untouched => Needed::Nothing,
-            _ => Needed::NoFetch,
-        };
+        let needed = needed(table, PageIndex::containing(offset));
         Some(Seeing { observer, fault: SeenFault { offset, instruction, began: M::now(), took: 0, needed } })
+    }
+}
+
+fn needed(table: &PageTable, page: PageIndex) -> Needed {
+    match table.load(page).state() {
+        State::Remote => Needed::Fetch,
+        State::Untouched => Needed::Nothing,
+        _ => Needed::NoFetch,
     }
 }
 

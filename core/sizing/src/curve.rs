@@ -3,7 +3,7 @@
 use yonder_units::{Narrow, PAGE_BYTES};
 
 use crate::model::{PAGES_MIN, Replayed, replay};
-use crate::trace::Trace;
+use crate::sample::Unfolded;
 
 /// What happens to a page costs a program, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -52,15 +52,21 @@ pub struct Curve {
 }
 
 impl Curve {
-    /// Replays the touches of each process of a program, which takes `seconds` alone, with each size of local memory.
+    /// Replays the touches of each process of a program, which takes `seconds` alone, with each size of local memory
+    /// that is large enough to be replayed.
     #[must_use]
-    pub fn new(seconds: f64, traces: &[Trace], sizes: &[u64]) -> Self {
+    pub fn new(seconds: f64, processes: &[Unfolded], sizes: &[u64]) -> Self {
+        let least = processes.iter().map(|process| process.stands_for).max().unwrap_or(1) * PAGES_MIN as u64;
+        let sizes = sizes.iter().filter(|size| *size / PAGE_BYTES as u64 >= least);
         let point = |local_bytes: &u64| {
-            let pages = (local_bytes / PAGE_BYTES as u64).narrow_usize().max(PAGES_MIN);
-            let sum = traces.iter().map(|trace| replay(trace, pages)).fold(Replayed::default(), Replayed::plus);
-            Point { local_bytes: *local_bytes, replayed: sum }
+            let replay_in = |Unfolded { trace, stands_for }: &Unfolded| {
+                let pages = local_bytes / PAGE_BYTES as u64 / stands_for;
+                replay(trace, pages.narrow_usize()).times(*stands_for)
+            };
+            let replayed = processes.iter().map(replay_in).fold(Replayed::default(), Replayed::plus);
+            Point { local_bytes: *local_bytes, replayed }
         };
-        let mut points: Vec<Point> = sizes.iter().map(point).collect();
+        let mut points: Vec<Point> = sizes.map(point).collect();
         points.sort_unstable_by_key(|point| point.local_bytes);
         Self { seconds, points }
     }
@@ -82,7 +88,13 @@ impl Curve {
 
 #[cfg(test)]
 mod tests {
+    use rand::rngs::SmallRng;
+    use rand::{Rng, SeedableRng};
+    use yonder_units::{BLOCK_PAGES_U32, PageIndex};
+
     use super::*;
+    use crate::sample::{Coarseness, Sample, Seen, is_sampled};
+    use crate::trace::{Touch, Trace};
 
     const COSTS: Costs = Costs { random_ns: 10_000.0, sequence_ns: 1_000.0, rescue_ns: 3_000.0, first_ns: 2_000.0 };
 
@@ -109,5 +121,38 @@ mod tests {
     fn curve_slowdown() -> f64 {
         let point = Point { local_bytes: 1, replayed: Replayed { misses: 50, ..Replayed::default() } };
         Curve { seconds: 0.001, points: vec![point] }.slowdown(&point, &COSTS)
+    }
+
+    /// A program that reads some pages in a circle and others at random, of which half are asked for more than others.
+    fn program(pages: u32, touches: u32) -> impl Iterator<Item = Touch> {
+        let mut random = SmallRng::seed_from_u64(5);
+        let first = (0..pages).map(|page| Touch { page: PageIndex(page), is_first: true });
+        first.chain((0..touches).map(move |touch| {
+            let of_half = random.random_range(0..pages / 2);
+            let page = match touch % 4 {
+                0 => pages / 2 + touch / 4 % (pages / 2),
+                1 => of_half.min(random.random_range(0..pages / 2)),
+                _ => of_half / 4,
+            };
+            Touch { page: PageIndex(page), is_first: false }
+        }))
+    }
+
+    #[test]
+    fn a_sample_predicts_what_all_pages_show() {
+        let (pages, touches) = (64 * BLOCK_PAGES_U32, 600_000);
+        let all = Unfolded { trace: Trace::new(program(pages, touches)), stands_for: 1 };
+        let sizes = [1, 2, 3].map(|quarter| u64::from(pages) * PAGE_BYTES as u64 * quarter / 4);
+        let expected = Curve::new(1.0, &[all], &sizes);
+        for (coarseness, most) in [(0, usize::MAX), (1, usize::MAX), (0, 400_000)] {
+            let coarseness = Coarseness(coarseness);
+            let seen = program(pages, touches).filter(|touch| is_sampled(touch.page, coarseness)).map(Seen::Touch);
+            let sample = Sample::new([Seen::Coarser(coarseness)].into_iter().chain(seen).collect());
+            let curve = Curve::new(1.0, &[sample.unfold(most)], &sizes);
+            for (point, expected) in curve.points.iter().zip(&expected.points) {
+                let ratio = point.replayed.misses as f64 / expected.replayed.misses as f64;
+                assert!((0.85..1.15).contains(&ratio), "{ratio} with {coarseness:?}, {point:?} and {expected:?}");
+            }
+        }
     }
 }

@@ -21,5 +21,5 @@ mod trace;
 
 pub use curve::{Costs, Curve, Point};
 pub use model::{PAGES_MIN, Replayed, replay};
-pub use sample::{CHUNK_PAGES, COARSENESS_MAX, Coarseness, Sample, Seen, chunk_of, is_sampled};
+pub use sample::{CHUNK_PAGES, COARSENESS_MAX, Coarseness, Sample, Seen, Unfolded, chunk_of, is_sampled};
 pub use trace::{Touch, Trace};

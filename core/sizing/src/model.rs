@@ -33,6 +33,15 @@ pub struct Replayed {
 }
 
 impl Replayed {
+    /// The same of each of so many.
+    #[must_use]
+    pub fn times(self, count: u64) -> Self {
+        let Self { misses, in_sequences, rescues, firsts } = self;
+        let [misses, in_sequences, rescues, firsts] =
+            [misses, in_sequences, rescues, firsts].map(|pages| pages * count);
+        Self { misses, in_sequences, rescues, firsts }
+    }
+
     /// Both.
     #[must_use]
     pub fn plus(self, other: Self) -> Self {

@@ -89,6 +89,15 @@ impl Seen {
     }
 }
 
+/// A sample made as large as the program's memory, or a part of that.
+#[derive(Clone, Debug)]
+pub struct Unfolded {
+    /// The touches.
+    pub trace: Trace,
+    /// How many pages of the program each page of the trace stands for.
+    pub stands_for: u64,
+}
+
 /// All that was seen of a process.
 #[derive(Clone, PartialEq, Eq, Default, Debug)]
 pub struct Sample {
@@ -111,6 +120,12 @@ impl Sample {
         self.coarseness
     }
 
+    /// Touches that were seen.
+    #[must_use]
+    pub fn touches(&self) -> u64 {
+        self.seen.iter().filter(|seen| matches!(seen, Seen::Touch(_))).count() as u64
+    }
+
     /// Touches of pages that had content and were unmapped to be seen.
     #[must_use]
     pub fn seen_again(&self) -> u64 {
@@ -118,19 +133,28 @@ impl Sample {
     }
 
     /// The touches of all pages, as far as the sample knows: of what was always watched, each page for all at its place
-    /// in the chunks of its group.
+    /// in the chunks of its group. If that were more than `most` touches, they are of every second chunk, or of fewer.
     #[must_use]
-    pub fn unfold(&self) -> Trace {
+    pub fn unfold(&self, most: usize) -> Unfolded {
         let Coarseness(level) = self.coarseness;
-        let touches = self.seen.iter().filter_map(|seen| match seen {
-            Seen::Touch(touch) if is_sampled(touch.page, self.coarseness) => Some(*touch),
-            _ => None,
-        });
-        Trace::new(touches.flat_map(|Touch { page, is_first }| {
+        let touches = || {
+            self.seen.iter().filter_map(|seen| match seen {
+                Seen::Touch(touch) if is_sampled(touch.page, self.coarseness) => Some(*touch),
+                _ => None,
+            })
+        };
+        let (chunks, count) = (CHUNKS << level, touches().count());
+        let mut stands_for = 1;
+        while stands_for < chunks && count * (chunks / stands_for) as usize > most {
+            stands_for *= 2;
+        }
+        let trace = Trace::new(touches().flat_map(|Touch { page, is_first }| {
             let group = ((page.0 / BLOCK_PAGES_U32) >> level) << level;
             let first = group * BLOCK_PAGES_U32 + page.0 % CHUNK_PAGES;
-            (0..CHUNKS << level).map(move |chunk| Touch { page: PageIndex(first + chunk * CHUNK_PAGES), is_first })
-        }))
+            let chunks = (0..chunks).step_by(stands_for as usize);
+            chunks.map(move |chunk| Touch { page: PageIndex(first + chunk * CHUNK_PAGES), is_first })
+        }));
+        Unfolded { trace, stands_for: u64::from(stands_for) }
     }
 }
 
@@ -188,8 +212,10 @@ mod tests {
             let all = (0..64 * BLOCK_PAGES_U32).filter(|page| is_sampled(PageIndex(*page), Coarseness(0)));
             let sample = Sample::new([Seen::Coarser(coarseness)].into_iter().chain(all.map(touch)).collect());
             assert_eq!((sample.coarseness(), sample.seen_again()), (coarseness, 0));
-            let trace = sample.unfold();
-            assert_eq!((trace.pages(), trace.len()), (64 * 512, 64 * 512));
+            let Unfolded { trace, stands_for } = sample.unfold(usize::MAX);
+            assert_eq!((trace.pages(), trace.len(), stands_for), (64 * 512, 64 * 512, 1));
+            let Unfolded { trace, stands_for } = sample.unfold(10_000);
+            assert_eq!((trace.pages(), trace.len(), stands_for), (8 * 1024, 8 * 1024, 4));
         }
     }
 }

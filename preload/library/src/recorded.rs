@@ -10,7 +10,7 @@ use std::ffi::CStr;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use yonder_paging::{FaultObserver, Region, SeenFault};
+use yonder_paging::{FaultObserver, Needed, Region, SeenFault};
 use yonder_preload_protocol::{Modules, ProcessSlot, RECORDS_MAX, Recorder, Sampler, Settings, Tracer};
 
 use crate::sampled;
@@ -113,12 +113,12 @@ impl FaultObserver for Observers {
         }
     }
 
-    fn brings(&self, offset: u64) {
+    fn brings(&self, offset: u64, needed: Needed) {
         if let Some(tracer) = &self.tracer {
-            tracer.brings(offset);
+            tracer.brings(offset, needed);
         }
         if let Some(sampler) = &self.sampler {
-            sampler.brings(offset);
+            sampler.brings(offset, needed);
         }
     }
 }

@@ -68,8 +68,8 @@ impl FaultObserver for Sampler {
         self.touch(fault.offset, fault.needed == Needed::Nothing);
     }
 
-    fn brings(&self, offset: u64) {
-        self.touch(offset, false);
+    fn brings(&self, offset: u64, needed: Needed) {
+        self.touch(offset, needed == Needed::Nothing);
     }
 }
 

@@ -8,7 +8,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use yonder_paging::{FaultObserver, SeenFault};
+use yonder_paging::{FaultObserver, Needed, SeenFault};
 use yonder_units::PageIndex;
 
 use crate::word_log::{LogKind, WordLog};
@@ -39,7 +39,7 @@ impl FaultObserver for Tracer {
         self.touch(fault.offset);
     }
 
-    fn brings(&self, offset: u64) {
+    fn brings(&self, offset: u64, _needed: Needed) {
         self.touch(offset);
     }
 }
@@ -64,8 +64,6 @@ pub fn read_trace(path: &Path) -> io::Result<Vec<PageIndex>> {
 
 #[cfg(test)]
 mod tests {
-    use yonder_paging::Needed;
-
     use super::*;
 
     #[test]
@@ -76,7 +74,7 @@ mod tests {
         assert!(Tracer::create(&stem, 2).is_err(), "a trace of somebody else was taken");
         let fault = |offset| SeenFault { offset, instruction: 1, began: 0, took: 1, needed: Needed::Fetch };
         tracer.saw(&fault(0x5fff));
-        tracer.brings(0x3000);
+        tracer.brings(0x3000, Needed::Fetch);
         tracer.saw(&fault(0));
         drop(Tracer::create(&stem, 3).unwrap());
         let paths = traces(&stem, 4);
@@ -84,7 +82,7 @@ mod tests {
         assert_eq!(traces(&stem, 4), paths[..1], "an empty trace stays");
         assert_eq!(read_trace(&paths[0]).unwrap(), [5, 3, 0].map(PageIndex));
         // A child that goes on has its room, also behind what was there.
-        (0..10_000).for_each(|_| tracer.brings(0x7000));
+        (0..10_000).for_each(|_| tracer.brings(0x7000, Needed::NoFetch));
         assert_eq!(read_trace(&paths[0]).unwrap()[10_000..], [7; 3].map(PageIndex));
         std::fs::write(&stem, [0; 64]).unwrap();
         assert!(read_trace(&stem).is_err());

@@ -188,7 +188,7 @@ impl<M: Machine> RegionCore<M> {
             }
         }
         let missing = (first.0..=last.0).map(PageIndex).filter(|page| !self.is_had(*page));
-        self.observer.bring(missing.map(PageIndex::offset));
+        self.observer.bring(&self.table, missing);
         self.populate_lent(first, last, Recalls::AreAwaited);
         for page in (first.0..=last.0).map(PageIndex) {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {

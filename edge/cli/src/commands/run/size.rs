@@ -15,11 +15,11 @@ use anyhow::{Context as _, ensure};
 use serde::Serialize;
 use tempfile::TempDir;
 use yonder::Config;
-use yonder::units::{PAGE_BYTES, format_bytes};
+use yonder::units::format_bytes;
 use yonder_bench::costs::{Watching, costs, watching, zram};
 use yonder_preload_protocol::{Faults, Figures, Settings, SharedStats, Transfer, read_sample, samples};
 use yonder_report::{Line, Picture, Quantity, picture_svg};
-use yonder_sizing::{Costs, Curve, PAGES_MIN, Point, Replayed, Sample};
+use yonder_sizing::{Costs, Curve, Point, Replayed, Sample};
 use yonder_uffd::{Delivery, Uffd};
 
 use super::process::{self, Part, Watched};
@@ -30,6 +30,8 @@ use crate::args::SizeArgs;
 /// most so much.
 const FREE_SHARE: u64 = 100;
 const FREE_BYTES: u64 = 2 << 20;
+/// Touches of one process that are replayed for each size, which takes about half a second.
+const TOUCHES_MAX: usize = 16 << 20;
 /// Where the samples' pages would be, if memory were ever short.
 const NOWHERE: &str = "emu://";
 
@@ -168,7 +170,7 @@ struct Prediction {
     bytes: u64,
     /// Of how many pages one was watched.
     pages_for_each: u64,
-    /// Touches that were seen.
+    /// Touches of the sample that were seen.
     touches: u64,
     /// How much slower it may get.
     slowdown: f64,
@@ -218,13 +220,11 @@ impl Prediction {
         let watched = (again as f64 * watching.again_ns + firsts as f64 * watching.first_ns) * 1e-9;
         let watched_seconds = ran.as_secs_f64();
         let seconds = (watched_seconds - watched).max(watched_seconds / 10.0);
-        let traces: Vec<_> = read.iter().map(Sample::unfold).collect();
+        let processes: Vec<_> = read.iter().map(|sample| sample.unfold(TOUCHES_MAX)).collect();
         let peak = figures.peak_local_bytes;
         let bytes = peak + peak / FREE_SHARE + FREE_BYTES;
-        let least = (PAGES_MIN * PAGE_BYTES) as u64;
-        let sizes: Vec<u64> =
-            (1..=args.points).map(|part| bytes * part / args.points).filter(|size| *size >= least).collect();
-        let curve = Curve::new(seconds, &traces, &sizes);
+        let sizes: Vec<u64> = (1..=args.points).map(|part| bytes * part / args.points).collect();
+        let curve = Curve::new(seconds, &processes, &sizes);
         let of_far = |(far, costs): (String, Costs)| OfFar::new(far, &curve, &costs, args.slowdown);
         Self {
             program: title_of(&args.program),
@@ -232,7 +232,7 @@ impl Prediction {
             seconds,
             bytes,
             pages_for_each: read.iter().map(|sample| sample.coarseness().pages_for_each()).max().unwrap_or(1),
-            touches: traces.iter().map(|trace| trace.len() as u64).sum(),
+            touches: read.iter().map(Sample::touches).sum(),
             slowdown: args.slowdown,
             far: measured.into_iter().map(of_far).collect(),
         }
