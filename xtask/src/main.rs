@@ -26,7 +26,7 @@ const USAGE: &str = "type one of
   cargo xtask tidy                layers, headers, unsafe, lengths, links
   cargo xtask ci [--skip STEP]    everything that is checked before a change is taken; STEP is a name that it prints
   cargo xtask nightly [--skip STEP]   what takes longer: the release build, and with it soaks, simulations, benchmarks
-  cargo xtask compat [NAME...]    programs of others under yonder run with a quarter of their memory: as they answer alone?
+  cargo xtask compat [NAME...]    programs of others under yonder run: do they answer as they do alone?
                                   --install gets those that are missing, --markdown writes the table of the guide
   cargo xtask lints               clippy's lints of casts, and some pedantic ones, of the libraries of core, sys, runtime
   cargo xtask loom                every interleaving of the models of the lock-free types

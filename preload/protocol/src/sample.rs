@@ -76,7 +76,7 @@ impl FaultObserver for Sampler {
 /// The samples of a run, by the numbers of its processes.
 #[must_use]
 pub fn samples(stem: &Path, processes: u64) -> Vec<PathBuf> {
-    (1..=processes).map(|number| LogKind::path(stem, number)).filter(|path| path.exists()).collect()
+    LogKind::of_run(stem, processes)
 }
 
 /// A sample that was written.

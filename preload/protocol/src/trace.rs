@@ -47,7 +47,7 @@ impl FaultObserver for Tracer {
 /// The traces of a run, by the numbers of its processes.
 #[must_use]
 pub fn traces(stem: &Path, processes: u64) -> Vec<PathBuf> {
-    (1..=processes).map(|number| LogKind::path(stem, number)).filter(|path| path.exists()).collect()
+    LogKind::of_run(stem, processes)
 }
 
 /// Gives back the room that a trace has not used, or all of it if it has nothing. How many touches it has. Its length

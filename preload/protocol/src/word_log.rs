@@ -41,6 +41,11 @@ impl LogKind {
         path.into()
     }
 
+    /// The logs of a run that are there, by the numbers of its processes.
+    pub(crate) fn of_run(stem: &Path, processes: u64) -> Vec<PathBuf> {
+        (1..=processes).map(|number| Self::path(stem, number)).filter(|path| path.exists()).collect()
+    }
+
     /// Makes a log that is not there yet.
     pub(crate) fn create(&'static self, path: &Path) -> io::Result<WordLog> {
         let file = File::options().read(true).write(true).create_new(true).open(path)?;

@@ -45,8 +45,9 @@ pub struct Watching {
     pub again_ns: f64,
 }
 
-/// Measures what pages cost with the far memory at `url`.
-pub fn costs(url: &str, prefetch: Prefetch) -> Result<Costs, BenchError> {
+/// Measures what pages cost with the far memory at `url`. One that is wanted back from standby costs what it does while
+/// a program is watched.
+pub fn costs(url: &str, prefetch: Prefetch, watching: Watching) -> Result<Costs, BenchError> {
     let region = region(url, prefetch, LOCAL)?;
     let pages: Vec<u64> = (0..REGION / PAGE).collect();
     let mut random = SmallRng::seed_from_u64(1);
@@ -55,7 +56,7 @@ pub fn costs(url: &str, prefetch: Prefetch) -> Result<Costs, BenchError> {
     touch(&region, &pages[..pages.len() / 4], &mut random)?;
     let first_ns = touch(&region, &pages[pages.len() / 4..], &mut random)?.page_ns - alone;
     let [random_ns, sequence_ns] = orders(&region, &pages, &mut random)?;
-    Ok(Costs { random_ns, sequence_ns, rescue_ns: watching()?.again_ns, first_ns: first_ns.max(0.0) })
+    Ok(Costs { random_ns, sequence_ns, rescue_ns: watching.again_ns, first_ns: first_ns.max(0.0) })
 }
 
 /// Measures what it costs to watch.

@@ -55,10 +55,21 @@ const USAGE: u8 = 2;
 /// Becomes the program. A helper, which the program does not see, prepares all of it, watches, and tells the figures:
 /// whatever knows the process by its number, its parent, its terminal, and whatever ends it, meet the program itself.
 pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
+    become_program(&args.program, args.summary.as_deref(), |program, summary, draws| {
+        help(args, program, summary, draws)
+    })
+}
+
+/// Becomes a program that is helped by `help`, which is told where the summary goes, and whether it may draw.
+fn become_program<'a>(
+    words: &[OsString],
+    summary: Option<&'a Path>,
+    help: impl FnOnce(&mut Watched, Option<SummaryFile<'a>>, bool) -> anyhow::Result<()>,
+) -> anyhow::Result<ExitCode> {
     // The program's own output goes first: on a terminal, nothing is drawn into it.
     let draws = std::io::stderr().is_terminal() && !std::io::stdout().is_terminal();
     // It may be a descriptor of this process, which the helper does not have.
-    let summary = match args.summary.as_deref().map(SummaryFile::open).transpose() {
+    let summary = match summary.map(SummaryFile::open).transpose() {
         Ok(summary) => summary,
         Err(error) => {
             say(&format!("yonder: --summary {error:#}"));
@@ -66,9 +77,9 @@ pub(crate) fn run(args: &RunArgs) -> anyhow::Result<ExitCode> {
         }
     };
     match process::part()? {
-        Part::Program(program) => program.execute(&args.program),
+        Part::Program(program) => program.execute(words),
         Part::Helper(mut program) => {
-            if let Err(error) = help(args, &mut program, summary, draws) {
+            if let Err(error) = help(&mut program, summary, draws) {
                 say(&format!("yonder: {error:#}"));
                 program.refuse(1);
             }

@@ -191,8 +191,8 @@ fn block() -> impl FnMut(Option<Duration>) {
         if warns && left.is_none_or(|left| left > LONG) {
             std::thread::park_timeout(LONG);
             tracing::warn!(
-                "a light thread waits in a no-yield section, while it unwinds, or on another stack than its own, and its \
-                 worker with it"
+                "a light thread waits in a no-yield section, while it unwinds, or on another stack than its own, and \
+                 its worker with it"
             );
             warns = false;
         } else {

@@ -96,8 +96,8 @@ fn check_elf(head: &[u8], shown: &str) -> anyhow::Result<()> {
     let name = path.rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     ensure!(
         !name.starts_with(MUSL),
-        "{shown} is linked with musl, and what would be preloaded needs the GNU C library: take a build of it for that, \
-         such as one of Debian's"
+        "{shown} is linked with musl, and what would be preloaded needs the GNU C library: take a build of it for \
+         that, such as one of Debian's"
     );
     Ok(())
 }

@@ -5,7 +5,6 @@
 //!
 //! Neighbours: `core/sizing` predicts, `yonder_bench::costs` measures.
 
-use std::io::IsTerminal as _;
 use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -22,8 +21,8 @@ use yonder_report::{Line, Picture, Quantity, picture_svg};
 use yonder_sizing::{Costs, Curve, Point, Replayed, Sample};
 use yonder_uffd::{Delivery, Uffd};
 
-use super::process::{self, Part, Watched};
-use super::{SummaryFile, USAGE, find_library, program, say, title_of, watch};
+use super::process::Watched;
+use super::{SummaryFile, USAGE, become_program, find_library, program, say, title_of, watch};
 use crate::args::SizeArgs;
 
 /// Local memory of which nothing is missed is the program's, and what is kept free for faults: a share of it, and at
@@ -37,24 +36,9 @@ const NOWHERE: &str = "emu://";
 
 /// Becomes the program; a helper watches and predicts.
 pub(crate) fn run(args: &SizeArgs) -> anyhow::Result<ExitCode> {
-    let draws = std::io::stderr().is_terminal() && !std::io::stdout().is_terminal();
-    let summary = match args.summary.as_deref().map(SummaryFile::open).transpose() {
-        Ok(summary) => summary,
-        Err(error) => {
-            say(&format!("yonder: --summary {error:#}"));
-            return Ok(ExitCode::from(USAGE));
-        }
-    };
-    match process::part()? {
-        Part::Program(program) => program.execute(&args.program),
-        Part::Helper(mut program) => {
-            if let Err(error) = help(args, &mut program, summary, draws) {
-                say(&format!("yonder: {error:#}"));
-                program.refuse(1);
-            }
-            Ok(ExitCode::SUCCESS)
-        }
-    }
+    become_program(&args.program, args.summary.as_deref(), |program, summary, draws| {
+        help(args, program, summary, draws)
+    })
 }
 
 fn help(
@@ -72,7 +56,8 @@ fn help(
     }
     let folder = TempDir::with_prefix(format!("yonder-size-{}-", program.id().number));
     let folder = folder.context("there is no folder for temporary files")?;
-    let measured = args.far.iter().map(|url| Ok((url.clone(), costs(url, args.prefetch)?)));
+    let watching = watching()?;
+    let measured = args.far.iter().map(|url| Ok((url.clone(), costs(url, args.prefetch, watching)?)));
     let mut measured: Vec<(String, Costs)> = measured.collect::<anyhow::Result<_>>()?;
     if args.zram {
         match zram(&std::env::current_exe()?) {
@@ -80,7 +65,6 @@ fn help(
             Err(why) => say(&format!("yonder size: nothing is predicted for zram: {why}")),
         }
     }
-    let watching = watching()?;
     let (path, stem) = (folder.path().join("board"), folder.path().join("sample"));
     let board = SharedStats::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     let settings = Settings {
