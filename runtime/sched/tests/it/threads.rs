@@ -158,9 +158,19 @@ fn a_thread_that_was_joined_has_left_its_place() {
         let config = Config { light_threads: 2, ..Config::with_workers(workers) };
         run(&config, &far, || {
             for number in 0..5_000 {
-                let other = try_spawn(move || number).unwrap();
+                // One that another worker has begun may end at once, and leave its place.
+                let may_end = Arc::new(AtomicBool::new(number % 100 > 0));
+                let is_over = Arc::clone(&may_end);
+                let other = try_spawn(move || {
+                    while !is_over.load(Ordering::Relaxed) {
+                        yield_now();
+                    }
+                    number
+                });
+                let other = other.unwrap();
                 if number % 100 == 0 {
                     assert_eq!(try_spawn(|| ()).unwrap_err(), SpawnError::AllInUse(2));
+                    may_end.store(true, Ordering::Relaxed);
                 }
                 assert_eq!(other.join().unwrap(), number);
             }
