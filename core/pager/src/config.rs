@@ -49,6 +49,9 @@ pub struct Config {
     pub local_bytes: u64,
     /// Largest limit that may be set later ([`Pager::set_limit`](crate::Pager::set_limit)).
     pub local_bytes_max: u64,
+    /// Most frames: pages that stand by, are written, or were fetched ahead. As many as the largest limit may need if
+    /// this is more; their tables are local memory from the beginning.
+    pub frames_max: usize,
     /// Watermarks of reclaim.
     pub shares: Shares,
     /// How long operations are tried.
@@ -104,7 +107,7 @@ pub enum Verify {
 }
 
 /// A setting that cannot work, and what to set instead.
-#[derive(Clone, PartialEq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub enum ConfigError {
     /// Less local memory than reclaim needs.
     #[error("{} of local memory are too few: give at least {}", format_bytes(*.0), format_bytes(LOCAL_BYTES_MIN))]
@@ -137,6 +140,7 @@ impl Config {
         Self {
             local_bytes,
             local_bytes_max: local_bytes,
+            frames_max: usize::MAX,
             shares: Shares::default(),
             deadlines: Deadlines::default(),
             reclaimer_cpu: None,

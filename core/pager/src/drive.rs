@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use crate::pagetable::PageHasher;
-use crate::reclaim::Policy;
+use crate::reclaim::{Policy, Shares};
 use yonder_units::{BLOCK_PAGES_U32, BlockIndex, Nanos, Narrow, PAGE_BYTES, PageIndex};
 
 use crate::delegation::Answer;
@@ -25,6 +25,9 @@ use crate::waiters::FaultCounts;
 const WRITE_SLEEP: Duration = Duration::from_micros(20);
 /// Time without a step of the host after which the thread makes one itself.
 const HOST_TIMEOUT: Duration = Duration::from_millis(10);
+
+/// Of a soft limit little is kept free: nobody waits for room there.
+const SOFT_SHARES: Shares = Shares { start_percent: 1.0, least_percent: 1.0, end_percent: 1.5, standby_percent: 5.0 };
 
 /// What the reclaimer's thread does next.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -165,6 +168,14 @@ impl<M: Machine> Pager<M> {
     /// Sets how many pages of all regions should be mapped at most.
     pub fn set_process_quota(&self, pages: Option<u64>) {
         self.limits.process.set(pages.map(|pages| pages * PAGE_BYTES as u64));
+        self.enforce_quotas_now();
+    }
+
+    /// Sets how many pages reclaim keeps local at most, as far as it keeps up with faults, which do not wait for that;
+    /// `None` is as many as the limit.
+    pub fn set_soft_limit(&self, pages: Option<u64>) {
+        let policy = |pages| Policy::new(pages, SOFT_SHARES).expect("the shares are in order");
+        self.watermarks.set_soft_limit(pages.map(policy).as_ref());
         self.enforce_quotas_now();
     }
 

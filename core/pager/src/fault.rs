@@ -113,8 +113,22 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
         return forked::bring(region, page);
     }
     let entered = M::now();
-    let deadline = entered + pager.node.fault_timeout();
     let toucher = Toucher::of_this_thread(pager);
+    let result = bring_for(toucher, touch, entered);
+    if matches!(toucher, Toucher::Thread) {
+        pager.stalls.add::<M>(M::now().saturating_sub(entered));
+    }
+    result
+}
+
+fn bring_for<M: Machine>(
+    toucher: Toucher<'_, M>,
+    touch: &FaultTouch<'_, M>,
+    entered: Nanos,
+) -> Result<(), PagingCause> {
+    let (region, page) = (touch.region, touch.page());
+    let pager = &*region.pager;
+    let deadline = entered + pager.node.fault_timeout();
     let (mut waits_for, mut pauses) = (PagingCause::Stuck, 0);
     loop {
         let seen = region.table.load(page);

@@ -301,6 +301,11 @@ impl<M: Machine> FramePool<M> {
         self.backed.load(Ordering::Acquire)
     }
 
+    /// Frames that the kernel does not back.
+    pub(crate) fn bare(&self) -> u64 {
+        self.bare.len() as u64
+    }
+
     /// Backed frames that nobody uses.
     pub(crate) fn spare(&self) -> u64 {
         self.spare.len() as u64

@@ -74,6 +74,7 @@ mod reclaimer;
 mod region;
 mod region_table;
 mod release;
+mod stalls;
 mod stats;
 #[cfg(all(test, yonder_loom))]
 mod together;

@@ -47,6 +47,8 @@ pub(crate) struct Limits {
     standby_age: AtomicU64,
     standby_pages: AtomicU64,
     pub(crate) process: Quota,
+    /// What reclaim keeps all local memory below, though there is room for more.
+    pub(crate) soft: Quota,
 }
 
 impl Limits {
@@ -57,6 +59,7 @@ impl Limits {
             standby_age: AtomicU64::new(STANDBY_AGE),
             standby_pages: AtomicU64::new((policy.standby_share() / 2).max(STANDBY_PAGES_MIN)),
             process: Quota::default(),
+            soft: Quota::default(),
         }
     }
 

@@ -30,6 +30,7 @@ use crate::reclaim::Policy;
 use crate::reclaimer::Reclaimer;
 use crate::region::RegionCore;
 use crate::region_table::RegionTable;
+use crate::stalls::Stalls;
 
 use local_memory::LocalMemory;
 use node_state::NodeState;
@@ -99,6 +100,7 @@ pub struct Pager<M: Machine> {
     ports: Ports<M>,
     pub(crate) node: NodeState,
     pub(crate) threads: Threads<M>,
+    pub(crate) stalls: Stalls,
     pub(crate) region_table: RegionTable<M>,
     pub(crate) child: Child<M>,
 
@@ -131,6 +133,7 @@ impl<M: Machine> Pager<M> {
             ports: Ports::new(),
             node: NodeState::new::<M>(&config, &fabric),
             threads: Threads::default(),
+            stalls: Stalls::default(),
             region_table: RegionTable::new(),
             child: Child::default(),
             limits: Arc::new(Limits::new(&policy)),

@@ -208,6 +208,10 @@ impl<M: Machine> Reclaimer<M> {
         self.take_arrivals(pass);
         self.flush(pass);
         self.look_at_ages(pass);
+        if pager.local.budget.most() > pager.local.budget.limit() {
+            // A limit was lowered: once it is reached, it holds for the reclaimer too.
+            pager.local.budget.has_reached(&pager.watermarks.of_limit());
+        }
         let policy = pager.watermarks.cover(self.pages_to_cover(), &self.margin);
         let usage = self.usage(pager, &policy);
         M::preempt();

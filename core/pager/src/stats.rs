@@ -205,6 +205,11 @@ pub struct Stats {
     pub advised_out_pages: u64,
     /// Pages fetched because they had been advised ahead.
     pub advised_ahead_pages: u64,
+    /// How long threads that are not workers were held up by faults, all together, in nanoseconds. Without what the
+    /// traps themselves take.
+    pub stalled_ns: Nanos,
+    /// The part of that in which they slept.
+    pub slept_ns: Nanos,
     /// CPU time of the reclaimer thread in nanoseconds.
     pub reclaim_cpu_ns: u64,
     /// Limit of local memory in pages.
@@ -215,6 +220,8 @@ pub struct Stats {
     pub peak_pages: u64,
     /// Pages mapped now, including those being installed.
     pub resident_pages: u64,
+    /// Pages of the blocks that were ever touched.
+    pub touched_pages: u64,
     /// Pages on standby now, not counting those being written.
     pub standby_pages: u64,
     /// Pages being written now.
@@ -310,6 +317,9 @@ impl<M: Machine> Pager<M> {
         stats.writing_pages = usage.writing;
         stats.damaged_pages = self.local.damaged_pages();
         stats.metadata_bytes = self.local.metadata_bytes();
+        let touched = |number| self.region_table.with(number, |core| core.counts.touched_pages());
+        stats.touched_pages = self.region_table.numbers().filter_map(touched).sum();
+        [stats.stalled_ns, stats.slept_ns] = self.stalls.sums();
         stats.reclaim_cpu_ns = self.reclaim.signals.cpu_ns();
         stats
     }

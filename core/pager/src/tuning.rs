@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use yonder_units::{PAGE_BYTES, format_bytes};
 
+use crate::config::{Config, ConfigError};
 use crate::limits::Limits;
 use crate::machine::Machine;
 use crate::pager::Pager;
@@ -93,6 +94,9 @@ pub enum TuningError {
     /// An age that would write every page at once.
     #[error("a standby age of {0:?} is too short: give at least {STANDBY_AGE_MIN:?}")]
     AgeTooShort(Duration),
+    /// A limit that local memory cannot have.
+    #[error(transparent)]
+    Local(#[from] ConfigError),
     /// A batch of no pages.
     #[error("a batch of 0 pages is too small: give at least 1")]
     NoPages,
@@ -159,6 +163,40 @@ impl<M: Machine> Tuning<M> {
         check_quota(bytes)?;
         self.change(|_| {
             self.limits.process.set(bytes);
+            Ok(())
+        })
+    }
+
+    /// The limit of local memory, in bytes; `None` once the far memory has ended.
+    #[must_use]
+    pub fn local(&self) -> Option<u64> {
+        self.running().map(|pager| pager.limit() * PAGE_BYTES as u64)
+    }
+
+    /// Changes [`Tuning::local`], to at most the largest that the far memory was made for, which `None` is. Faults obey
+    /// it at once, and what is local beyond it is taken away from now on.
+    pub fn set_local(&self, bytes: Option<u64>) -> Result<(), TuningError> {
+        self.change(|pager| {
+            let most = pager.config.local_bytes_max;
+            let policy = Config { local_bytes: bytes.unwrap_or(most), ..pager.config }.policy()?;
+            pager.set_policy(&policy);
+            Ok(())
+        })
+    }
+
+    /// What reclaim keeps all local memory below, in bytes, though the limit has room for more.
+    #[must_use]
+    pub fn soft_limit(&self) -> Option<u64> {
+        self.limits.soft.bytes()
+    }
+
+    /// Changes [`Tuning::soft_limit`], rounded down to pages; less than reclaim can work with is as much as that. What
+    /// is local beyond it is taken away from now on. No fault waits for it, so what programs bring meanwhile comes on
+    /// top, up to the limit.
+    pub fn set_soft_limit(&self, bytes: Option<u64>) -> Result<(), TuningError> {
+        self.change(|pager| {
+            self.limits.soft.set(bytes);
+            pager.set_soft_limit(bytes.map(|bytes| bytes / PAGE_BYTES as u64));
             Ok(())
         })
     }

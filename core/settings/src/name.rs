@@ -12,6 +12,10 @@ pub enum Name {
     StandbyAge,
     /// `standby-pages`: how many dirty pages stand on standby before they are written back in a batch.
     StandbyPages,
+    /// `local`: how much may be local.
+    Local,
+    /// `soft-limit`: how much reclaim keeps local at most, while more may be.
+    SoftLimit,
     /// `quota`: how much of all regions together should be mapped.
     Quota,
     /// `region.ID.quota`: how much of one region should be mapped.
@@ -19,9 +23,11 @@ pub enum Name {
 }
 
 /// The settings that a process has once: what they are called, and what values they take.
-const SINGLE: [(Name, &str, Kind); 3] = [
+const SINGLE: [(Name, &str, Kind); 5] = [
     (Name::StandbyAge, "standby-age", Kind::Time),
     (Name::StandbyPages, "standby-pages", Kind::Count),
+    (Name::Local, "local", Kind::Size),
+    (Name::SoftLimit, "soft-limit", Kind::Size),
     (Name::Quota, "quota", Kind::Size),
 ];
 
@@ -83,7 +89,7 @@ mod tests {
         for (name, text, kind) in SINGLE {
             assert_eq!((name.to_string().as_str(), text.parse(), name.kind()), (text, Ok(name), kind));
         }
-        assert_eq!(names(), "standby-age, standby-pages, quota, region.ID.quota");
+        assert_eq!(names(), "standby-age, standby-pages, local, soft-limit, quota, region.ID.quota");
         assert_eq!(Name::RegionQuota(12).kind(), Kind::Size);
     }
 

@@ -122,6 +122,8 @@ mod tests {
         let name = prop_oneof![
             Just(Name::StandbyAge),
             Just(Name::StandbyPages),
+            Just(Name::Local),
+            Just(Name::SoftLimit),
             Just(Name::Quota),
             any::<u32>().prop_map(Name::RegionQuota)
         ];

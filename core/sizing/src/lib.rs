@@ -6,6 +6,8 @@
 //! of that lies in sequences, which are fetched ahead. [`Costs`] make time of it, and [`Curve`] the answer to how much
 //! is enough.
 //!
+//! [`Auto`] finds out while the program runs, by what it misses.
+//!
 //! As miniature simulations (Waldspurger et al., USENIX ATC '17), a sample is replayed by the policy itself, for each
 //! size. But no policy is made smaller, since its constants are for whole memories: what is sampled is made larger.
 //!
@@ -13,12 +15,14 @@
 
 #![forbid(unsafe_code)]
 
+mod auto;
 mod curve;
 mod model;
 mod sample;
 mod sequences;
 mod trace;
 
+pub use auto::{Auto, Moment};
 pub use curve::{Costs, Curve, Point};
 pub use model::{PAGES_MIN, Replayed, replay};
 pub use sample::{CHUNK_PAGES, COARSENESS_MAX, Coarseness, Sample, Seen, Unfolded, chunk_of, is_sampled};

@@ -281,6 +281,8 @@ pub(crate) enum BenchWhat {
     Threads(Json<threads::Settings>),
     /// What recorded programs would have missed under each policy of what leaves local memory
     Victims(Json<victims::Settings>),
+    /// Programs that find out by themselves how much local memory they need, beside all of it local
+    Auto(Json<programs::auto::Settings>),
     /// What yonder size predicts of programs, and what they take
     Size(Json<programs::size::Settings>),
     /// Pages of each store read and written at random, without paging; beside fio

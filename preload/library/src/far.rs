@@ -15,7 +15,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use yonder_control::{ControlServer, FarControl};
 use yonder_fabric::page_deadline;
@@ -30,7 +30,7 @@ use yonder_preload_protocol::{
 use crate::bounce::Bounces;
 use crate::held::HeldPages;
 use crate::recorded::{self, Recorded};
-use crate::{callers, complain, ending, malloc, mapped, reserved, signals};
+use crate::{auto, callers, complain, ending, malloc, mapped, reserved, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
 const ENOUGH_BYTES: u64 = 4 << 20;
@@ -47,6 +47,7 @@ pub(crate) struct Far {
     control: Option<ControlServer>,
     /// See [`Far::peak_bytes`].
     peak_bytes: AtomicU64,
+    local_over_time: OverTime,
     /// Whether this is a forked child, whose figures are nobody's.
     forked: AtomicBool,
     pub(crate) calls: Calls,
@@ -161,6 +162,9 @@ fn start() -> Option<&'static Far> {
             FAR.store(Box::into_raw(Box::new(new)), Ordering::Release);
             STAGE.store(STARTED, Ordering::Release);
             yonder_trap::hold_back(spawn_publisher);
+            if let Some(slowdown) = settings.slowdown {
+                yonder_trap::hold_back(|| auto::begin(slowdown));
+            }
         }
         Err(error) => {
             complain(&error);
@@ -185,6 +189,9 @@ impl Far {
         // What is lent is touched unseen.
         let lends = settings.trace.is_none() && settings.sample.is_none();
         let mut config = Config { prefetch, reads, delivery, lends, ..Config::with_local(settings.local_bytes) };
+        if settings.slowdown.is_some() {
+            config.frames_max = auto::frames(settings.local_bytes);
+        }
         config.deadlines.fault = page_deadline(&settings.far);
         let guide = settings.guide.as_deref().map(open_guide).transpose()?;
         let far = FarMemory::open_guided(&settings.far, config, guide).map_err(|error| error.to_string())?;
@@ -211,7 +218,8 @@ impl Far {
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
         let held = HeldPages::none_of(heap.region().bytes()).map_err(|error| error.to_string())?;
         let (peak_bytes, forked, calls) = (AtomicU64::new(0), AtomicBool::new(false), Calls::default());
-        Ok(Self { heap, bounces, held, place, recorded, control, peak_bytes, forked, calls })
+        let local_over_time = OverTime::default();
+        Ok(Self { heap, bounces, held, place, recorded, control, peak_bytes, local_over_time, forked, calls })
     }
 
     /// The region whose bytes the heap gives out.
@@ -272,11 +280,37 @@ impl Far {
             far_calls: self.calls.all.load(Ordering::Relaxed),
             saved_bytes: stats.saved_fetch_bytes + stats.saved_written_bytes,
             peak_far_bytes: self.peak_bytes(),
+            local_byte_ms: self.local_over_time.add(stats.charged_pages * yonder_units::PAGE_BYTES as u64),
         });
         tell_process(place);
         if let Some(recorded) = &self.recorded {
             recorded.look_for_code();
         }
+    }
+}
+
+/// How much there was of something, over time.
+struct OverTime {
+    /// When the process's memory became far.
+    began: Instant,
+    /// Until when it is summed up, in milliseconds.
+    until_ms: AtomicU64,
+    sum: AtomicU64,
+}
+
+impl Default for OverTime {
+    fn default() -> Self {
+        Self { began: Instant::now(), until_ms: AtomicU64::new(0), sum: AtomicU64::new(0) }
+    }
+}
+
+impl OverTime {
+    /// There have been so many since the last call: their number times milliseconds, up to now.
+    fn add(&self, number: u64) -> u64 {
+        let now = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let passed = now.saturating_sub(self.until_ms.fetch_max(now, Ordering::Relaxed));
+        let more = number * passed;
+        self.sum.fetch_add(more, Ordering::Relaxed) + more
     }
 }
 

@@ -22,6 +22,7 @@ const GUIDE: &str = "YONDER_RUN_GUIDE";
 const RECORDS: &str = "YONDER_RUN_RECORDS";
 const TRACE: &str = "YONDER_RUN_TRACE";
 const SAMPLE: &str = "YONDER_RUN_SAMPLE";
+const SLOWDOWN: &str = "YONDER_RUN_SLOWDOWN";
 const CONTROL: &str = "YONDER_RUN_CONTROL";
 const PROCESS: &str = "YONDER_RUN_PROCESS";
 /// What stands between a process's number and its namespace.
@@ -64,6 +65,9 @@ pub struct Settings {
     pub far: String,
     /// Limit of local memory of each process, in bytes.
     pub local_bytes: u64,
+    /// How much longer than with all of its memory local it may take, in millionths of its time, if it finds out by
+    /// itself how much local memory it needs below the limit.
+    pub slowdown: Option<u32>,
     /// Far memory of each process, in bytes.
     pub memory_bytes: u64,
     /// What is fetched before it is touched.
@@ -98,11 +102,12 @@ pub struct SettingsError {
 impl Settings {
     /// The variables that carry the settings; what has no value must not be set, even if it is for this process.
     #[must_use]
-    pub fn variables(&self) -> [(&'static str, Option<String>); 13] {
+    pub fn variables(&self) -> [(&'static str, Option<String>); 14] {
         let text = |path: &PathBuf| path.to_string_lossy().into_owned();
         [
             (FAR, Some(self.far.clone())),
             (LOCAL, Some(self.local_bytes.to_string())),
+            (SLOWDOWN, self.slowdown.map(|slowdown| slowdown.to_string())),
             (MEMORY, Some(self.memory_bytes.to_string())),
             (PREFETCH, Some(name_of(&ALGORITHMS, self.prefetch))),
             (FAULTS, Some(name_of(&FAULT_MODES, self.faults))),
@@ -128,12 +133,14 @@ impl Settings {
         let transfer = named(&TRANSFERS, TRANSFER, &variable)?;
         let board = variable(BOARD).ok_or(SettingsError { variable: BOARD })?.into();
         let (local_bytes, memory_bytes) = (bytes(LOCAL)?, bytes(MEMORY)?);
+        let slowdown = variable(SLOWDOWN).map(|text| text.parse().map_err(|_| SettingsError { variable: SLOWDOWN }));
         let path = |name| variable(name).map(PathBuf::from);
         let [guide, records, trace, sample, control] = [GUIDE, RECORDS, TRACE, SAMPLE, CONTROL].map(path);
         let process = process_of(&variable(PROCESS).unwrap_or_default()).ok_or(SettingsError { variable: PROCESS })?;
         Ok(Some(Self {
             far,
             local_bytes,
+            slowdown: slowdown.transpose()?,
             memory_bytes,
             prefetch,
             faults,
@@ -181,6 +188,7 @@ mod tests {
         let settings = Settings {
             far: "emu://".into(),
             local_bytes: 1 << 22,
+            slowdown: Some(50_000),
             memory_bytes: 1 << 33,
             prefetch: Prefetch::Trend,
             faults: Faults::Monitor,
@@ -193,13 +201,20 @@ mod tests {
             control: Some("/run/user/0/yonder".into()),
             process: ProcessId { number: 77, namespace: u64::MAX },
         };
-        let without =
-            Settings { guide: None, records: None, trace: None, sample: None, control: None, ..settings.clone() };
+        let without = Settings {
+            slowdown: None,
+            guide: None,
+            records: None,
+            trace: None,
+            sample: None,
+            control: None,
+            ..settings.clone()
+        };
         for settings in [&settings, &without] {
             let variables: HashMap<_, _> = settings.variables().into();
             assert_eq!(Settings::read(|name| variables[name].clone()).as_ref(), Ok(&Some(settings.clone())));
         }
-        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 5);
+        assert_eq!(without.variables().iter().filter(|(_, value)| value.is_none()).count(), 6);
         let mut variables: HashMap<_, _> = settings.variables().into();
         variables.insert(LOCAL, Some("many".into()));
         assert_eq!(Settings::read(|name| variables[name].clone()), Err(SettingsError { variable: LOCAL }));

@@ -38,7 +38,7 @@ const IS_TOLD: u64 = 4;
 const HELPER_AT: u64 = 24;
 /// Longest that the program waits once somebody has begun to tell.
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
-const FIGURES: usize = 11;
+const FIGURES: usize = 12;
 /// Words of a [`Space`], which stand behind the figures.
 const SPACE_WORDS: usize = 4;
 /// Words that say which process it is, behind those: its number, and in which namespace.
@@ -73,6 +73,8 @@ pub struct Figures {
     pub saved_bytes: u64,
     /// Most bytes of far memory in use at a time; of several processes, of the one that used most.
     pub peak_far_bytes: u64,
+    /// Local memory that far pages took, over time: bytes times milliseconds.
+    pub local_byte_ms: u64,
 }
 
 impl Figures {
@@ -89,6 +91,7 @@ impl Figures {
             self.far_calls,
             self.saved_bytes,
             self.peak_far_bytes,
+            self.local_byte_ms,
         ]
     }
 
@@ -105,6 +108,7 @@ impl Figures {
             far_calls,
             saved_bytes,
             peak_far_bytes,
+            local_byte_ms,
         ] = words;
         Self {
             processes,
@@ -118,6 +122,7 @@ impl Figures {
             far_calls,
             saved_bytes,
             peak_far_bytes,
+            local_byte_ms,
         }
     }
 

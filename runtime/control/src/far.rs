@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use yonder_paging::{ColdBand, FarMemory, RegionView, Tuning, TuningError};
+use yonder_paging::{ColdBand, Effort, FarMemory, RegionView, Tuning, TuningError};
 use yonder_settings::{Name, Refusal, Row, TIME_NS_MAX, Value};
 use yonder_units::PAGE_BYTES;
 
@@ -37,6 +37,7 @@ fn refusal(error: &TuningError) -> Refusal {
         TuningError::NoRegion(_)
         | TuningError::QuotaTooSmall(_)
         | TuningError::AgeTooShort(_)
+        | TuningError::Local(_)
         | TuningError::NoPages => Refusal::Refused(error.to_string()),
     }
 }
@@ -48,6 +49,7 @@ impl Controlled for FarControl {
             .with("resident_bytes", resident)
             .with("quota_bytes", self.tuning.process_quota())
             .with("local_bytes", self.far.local())
+            .with("local_bytes_max", self.far.local_max())
             .with("far", self.far.url())
             .with("command", self.command.as_str())
     }
@@ -59,6 +61,8 @@ impl Controlled for FarControl {
         let mut settings = vec![
             (Name::StandbyAge, Value::Time(age)),
             (Name::StandbyPages, Value::Count((pages != usize::MAX).then_some(pages as u64))),
+            (Name::Local, Value::Size(self.tuning.local())),
+            (Name::SoftLimit, Value::Size(self.tuning.soft_limit())),
             (Name::Quota, Value::Size(self.tuning.process_quota())),
         ];
         let of_region = |region: RegionView| (Name::RegionQuota(region.id), Value::Size(region.quota_bytes));
@@ -75,9 +79,19 @@ impl Controlled for FarControl {
                 let pages = pages.map_or(usize::MAX, |pages| usize::try_from(pages).unwrap_or(usize::MAX));
                 self.tuning.set_standby_pages(pages)
             }
+            (Name::Local, Value::Size(bytes)) => self.tuning.set_local(bytes),
+            (Name::SoftLimit, Value::Size(bytes)) => self.tuning.set_soft_limit(bytes),
             (Name::Quota, Value::Size(bytes)) => self.tuning.set_process_quota(bytes),
             (Name::RegionQuota(id), Value::Size(bytes)) => self.tuning.set_region_quota(id, bytes),
-            (Name::StandbyAge | Name::StandbyPages | Name::Quota | Name::RegionQuota(_), _) => {
+            (
+                Name::StandbyAge
+                | Name::StandbyPages
+                | Name::Local
+                | Name::SoftLimit
+                | Name::Quota
+                | Name::RegionQuota(_),
+                _,
+            ) => {
                 return Err(Refusal::Refused(format!("{value} is no value of {name}")));
             }
         };
@@ -86,17 +100,21 @@ impl Controlled for FarControl {
 
     fn stats(&self) -> Row {
         let (stats, counts) = (self.far.stats(), self.tuning.counts());
+        let effort = Effort::of(&stats);
         let bytes = |pages: u64| pages * PAGE_BYTES as u64;
         let numbers = [
             ("local_bytes", bytes(stats.limit_pages)),
             ("charged_bytes", bytes(stats.charged_pages)),
             ("peak_bytes", bytes(stats.peak_pages)),
+            ("touched_bytes", bytes(stats.touched_pages)),
             ("resident_bytes", bytes(stats.resident_pages)),
             ("standby_bytes", bytes(stats.standby_pages)),
             ("writing_bytes", bytes(stats.writing_pages)),
             ("metadata_bytes", stats.metadata_bytes),
             ("major_faults", stats.major_faults),
             ("minor_faults", stats.minor_faults),
+            ("worked_ns", effort.worked),
+            ("stalled_ns", effort.stalled),
             ("paging_errors", stats.paging_errors),
             ("damaged_pages", stats.damaged_pages),
             ("in_flight", stats.in_flight),

@@ -145,6 +145,12 @@ impl FarMemory {
         self.pager().limit() * PAGE_BYTES as u64
     }
 
+    /// The largest limit of local memory that may be set, in bytes.
+    #[must_use]
+    pub fn local_max(&self) -> u64 {
+        self.pager().config().local_bytes_max
+    }
+
     /// URL of the fabric.
     #[must_use]
     pub fn url(&self) -> &str {

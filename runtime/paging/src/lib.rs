@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod advice;
+mod effort;
 mod error;
 pub mod far_heap;
 mod far_memory;
@@ -31,6 +32,7 @@ mod region;
 mod tests;
 mod worker;
 
+pub use effort::Effort;
 pub use error::FarError;
 pub use far_memory::{FarMemory, ReclaimHost};
 pub use forked::Forking;

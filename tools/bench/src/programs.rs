@@ -9,10 +9,12 @@
 //! that serve, `kernel_swap` is the kernel's side. A variant that cannot run is skipped with a reason that says what to
 //! type.
 
+pub mod auto;
 mod catalogue;
 mod series;
 mod servers;
 pub mod size;
+mod told;
 mod trial;
 
 use std::ffi::OsString;

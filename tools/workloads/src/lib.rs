@@ -18,6 +18,7 @@ mod graph;
 mod k_means;
 mod linked_list;
 mod pagerank;
+mod phases;
 mod quicksort;
 mod random;
 mod result;

@@ -131,6 +131,15 @@ pub enum Details {
         /// Nanoseconds for each node that was visited.
         ns_per_node: f64,
     },
+    /// Of `phases`.
+    Phases {
+        /// Records of the table, 64 bytes each.
+        records: usize,
+        /// Seconds of the work on all of it.
+        all_seconds: f64,
+        /// Seconds of the work on parts of it.
+        part_seconds: f64,
+    },
 }
 
 /// Why a workload came to nothing.

@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use crate::result::{Outcome, Settings, WorkloadError, WorkloadResult};
-use crate::{betweenness, frame, k_means, linked_list, pagerank, quicksort, snappy};
+use crate::{betweenness, frame, k_means, linked_list, pagerank, phases, quicksort, snappy};
 
 /// One of the workloads.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,10 +24,12 @@ pub enum Workload {
     Frame,
     /// Walks a list whose nodes lie in random order.
     LinkedList,
+    /// Works on all of a table, and on parts of it, in turn.
+    Phases,
 }
 
 /// Every workload, in the order of [`Workload`]: as it is typed, and what does it.
-const WORKLOADS: [(Workload, &str, Work); 8] = [
+const WORKLOADS: [(Workload, &str, Work); 9] = [
     (Workload::Quicksort, "quicksort", quicksort::run),
     (Workload::KMeans, "k-means", k_means::run),
     (Workload::SnappyCompress, "snappy-compress", snappy::run_compress),
@@ -36,6 +38,7 @@ const WORKLOADS: [(Workload, &str, Work); 8] = [
     (Workload::Betweenness, "bc", betweenness::run),
     (Workload::Frame, "frame", frame::run),
     (Workload::LinkedList, "linked-list", linked_list::run),
+    (Workload::Phases, "phases", phases::run),
 ];
 
 /// Makes up its input, does the work and checks what came out.
@@ -108,6 +111,7 @@ mod tests {
             ("bc", "d40ab9229d614c7c"),
             ("frame", "12e9d4ed02a9f5c3"),
             ("linked-list", "681c22c2faddee27"),
+            ("phases", "4ff3460dee2df2b8"),
         ];
         assert_eq!(checks.each_ref().map(|(name, check)| (*name, check.as_str())), known);
     }

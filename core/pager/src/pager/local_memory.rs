@@ -16,6 +16,9 @@ use crate::machine::Machine;
 use crate::reclaim::{Policy, RESERVE_PAGES_MAX, Usage};
 use crate::reclaimer::Purpose;
 
+/// Fewest frames: a sweep's, and as many whose pages are written meanwhile.
+const FRAMES_MIN: usize = 4 * RESERVE_PAGES_MAX as usize;
+
 /// See the head of this file.
 pub(crate) struct LocalMemory<M: Machine> {
     pub(crate) budget: CachePadded<Budget>,
@@ -47,7 +50,8 @@ impl<M: Machine> LocalMemory<M> {
             Reads::InFrames => pages,
             Reads::Mapped => pages / 2,
         };
-        let frames = FramePool::new((standing + 2 * RESERVE_PAGES_MAX).narrow_usize())?;
+        let most = (standing + 2 * RESERVE_PAGES_MAX).narrow_usize();
+        let frames = FramePool::new(most.min(config.frames_max.max(FRAMES_MIN)))?;
         let metadata_bytes = AtomicU64::new(frames.metadata_bytes());
         Ok(Self {
             budget: CachePadded::new(Budget::new(policy)),
@@ -71,9 +75,14 @@ impl<M: Machine> LocalMemory<M> {
             standby: self.counts.standby().saturating_sub(writing),
             writing,
             resident: charged.saturating_sub(backed),
-            headroom: self.budget.headroom(),
+            headroom: self.frames_to_back(),
             ..Usage::default()
         }
+    }
+
+    /// Frames that the reclaimer may have backed now.
+    pub(crate) fn frames_to_back(&self) -> u64 {
+        self.budget.headroom().min(self.frames.bare())
     }
 
     pub(crate) fn metadata_bytes(&self) -> u64 {

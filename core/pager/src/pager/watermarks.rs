@@ -18,7 +18,10 @@ pub(crate) struct Watermarks {
 
 /// What the lock is for.
 struct InForce {
-    policy: Policy,
+    /// For the limit.
+    of_limit: Policy,
+    /// For the soft limit, if there is one.
+    of_soft_limit: Option<Policy>,
     /// Pages that may ask for room.
     pages: u64,
     /// What faults take of it before reclaim has caught up with them.
@@ -27,22 +30,32 @@ struct InForce {
 
 impl Watermarks {
     pub(crate) fn new(policy: &Policy) -> Self {
-        let policy = policy.for_pages(0, &Margin::default());
-        let start_above = AtomicU64::new(policy.start_above());
-        Self { in_force: Mutex::new(InForce { policy, pages: 0, margin: Margin::default() }), start_above }
+        let in_force = InForce { of_limit: *policy, of_soft_limit: None, pages: 0, margin: Margin::default() };
+        let start_above = AtomicU64::new(in_force.policy().start_above());
+        Self { in_force: Mutex::new(in_force), start_above }
     }
 
-    /// From now on `policy` is in force; `also` is what has to keep the same one of two changes at once.
+    /// From now on `policy` is that of the limit; `also` is what has to keep the same one of two changes at once.
     pub(crate) fn set_policy(&self, policy: &Policy, also: impl FnOnce()) {
         self.change(|in_force| {
-            in_force.policy = *policy;
+            in_force.of_limit = *policy;
             also();
         });
+    }
+
+    /// From now on reclaim works for the limit of `policy`, if that is lower than the one that nobody may pass.
+    pub(crate) fn set_soft_limit(&self, policy: Option<&Policy>) {
+        self.change(|in_force| in_force.of_soft_limit = policy.copied());
     }
 
     /// The watermarks for so many pages and what faults need, which are in force from now on.
     pub(crate) fn cover(&self, pages: u64, margin: &Margin) -> Policy {
         self.change(|in_force| (in_force.pages, in_force.margin) = (pages, *margin))
+    }
+
+    /// The policy of the limit, whatever the soft limit is.
+    pub(crate) fn of_limit(&self) -> Policy {
+        self.in_force.lock().expect(NO_PANICS).of_limit
     }
 
     #[inline]
@@ -53,9 +66,17 @@ impl Watermarks {
     fn change(&self, change: impl FnOnce(&mut InForce)) -> Policy {
         let mut in_force = self.in_force.lock().expect(NO_PANICS);
         change(&mut in_force);
-        in_force.policy = in_force.policy.for_pages(in_force.pages, &in_force.margin);
-        self.start_above.store(in_force.policy.start_above(), Ordering::Relaxed);
-        in_force.policy
+        let policy = in_force.policy();
+        self.start_above.store(policy.start_above(), Ordering::Relaxed);
+        policy
+    }
+}
+
+impl InForce {
+    /// That of the lower limit.
+    fn policy(&self) -> Policy {
+        let soft = self.of_soft_limit.filter(|soft| soft.limit() < self.of_limit.limit());
+        soft.unwrap_or(self.of_limit).for_pages(self.pages, &self.margin)
     }
 }
 

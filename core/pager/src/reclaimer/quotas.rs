@@ -53,7 +53,7 @@ impl<M: Machine> Reclaimer<M> {
         // First, so that what is changed from here on is looked at again.
         pager.reclaim.signals.begin_enforcing();
         let quotas = self.quotas(pager);
-        let has_frames = pager.local.frames.spare() + pager.local.budget.headroom() > 0;
+        let has_frames = pager.local.frames.spare() + pager.local.frames_to_back() > 0;
         let worked = self.sweep_over_quota(pager, usize::MAX) > 0
             || self.sweep_advised(pager, usize::MAX, |region| quotas.near >> region & 1 == 1) > 0
             || !quotas.over.is_empty() && !has_frames && self.drain_for_quota(pass);

@@ -1,5 +1,7 @@
 //! Orders of steps between the reclaimer and a fault that no thread can be made to take from outside.
 
+use std::ops::Range;
+
 use crate::pagetable::{Entry, Event};
 
 use super::*;
@@ -142,4 +144,65 @@ fn a_block_that_is_touched_for_the_first_time_asks_for_a_step() {
         rest(&mut turns);
     }
     assert!(pager.watermarks.start_above() < pager.limit(), "what was touched does not fit");
+}
+
+/// Reclaim works for a soft limit, and no fault waits for it.
+#[test]
+fn a_soft_limit_is_kept_by_reclaim_and_passed_by_faults() {
+    let pages = 16 * BLOCK_PAGES as u32;
+    let region = fake::untouched_region(Config::with_local(64 << 20), pages, None);
+    let (pager, mut turns) = (&*region.pager, ReclaimTurns::default());
+    let rest = |turns: &mut ReclaimTurns| {
+        while pager.wants_reclaim(Fake::now()) || pager.local.counts.writing() > 0 {
+            turns.take(pager);
+        }
+    };
+    let touch = |pages: Range<u32>| {
+        for page in pages {
+            assert_eq!(region.bring(PageIndex(page).offset()), Ok(()));
+            region.memory().write(PageIndex(page).offset(), &u64::from(page + 1).to_le_bytes());
+        }
+    };
+    touch(0..pages / 2);
+    rest(&mut turns);
+    assert_eq!(pager.local.budget.charged(), u64::from(pages) / 2);
+    pager.set_soft_limit(Some(2048));
+    rest(&mut turns);
+    assert!((1024..=2048).contains(&pager.local.budget.charged()), "{:?}", pager.local.usage());
+    // Nobody reclaims meanwhile, and all of it has room.
+    touch(0..pages / 2);
+    assert!(pager.local.budget.charged() > u64::from(pages) / 4);
+    rest(&mut turns);
+    assert!(pager.local.budget.charged() <= 2048);
+    pager.set_soft_limit(None);
+    touch(0..pages / 2);
+    rest(&mut turns);
+    assert!(pager.local.usage().resident == u64::from(pages) / 2, "{:?}", pager.local.usage());
+    (0..pages / 2).for_each(|page| assert_eq!(fake::word(&region, page), u64::from(page) + 1));
+    pager.audit().unwrap();
+}
+
+/// With fewer frames than could stand by, less stands by.
+#[test]
+fn reclaim_gets_along_with_few_frames() {
+    let pages = 40 * BLOCK_PAGES as u32;
+    let config = Config { frames_max: 0, ..Config::with_local(64 << 20) };
+    let region = fake::untouched_region(config, pages, None);
+    let (pager, mut turns) = (&*region.pager, ReclaimTurns::default());
+    for page in 0..pages {
+        while pager.wants_reclaim(Fake::now()) {
+            turns.take(pager);
+        }
+        assert_eq!(region.bring(PageIndex(page).offset()), Ok(()));
+        region.memory().write(PageIndex(page).offset(), &u64::from(page + 1).to_le_bytes());
+    }
+    assert!(pager.local.frames.count() < 4 * BLOCK_PAGES + 1);
+    pager.audit().unwrap();
+    for page in 0..pages {
+        while pager.wants_reclaim(Fake::now()) {
+            turns.take(pager);
+        }
+        assert_eq!(region.bring(PageIndex(page).offset()), Ok(()));
+        assert_eq!(fake::word(&region, page), u64::from(page) + 1);
+    }
 }

@@ -8,6 +8,8 @@ Processes of this user are found in $XDG_RUNTIME_DIR/yonder, or else in /tmp/yon
 only one. Settings:
   standby-age       how long a changed page waits on standby before it is written back without need, such as 500ms
   standby-pages     how many such pages wait before they are written back together, such as 512
+  local             how much may be local, at most as much as it was started with
+  soft-limit        how much is kept local at most, while more may be for moments
   quota             how much of all far memory together is kept local, such as 64MiB
   region.ID.quota   how much of one region is kept local; ID as yonder ctl regions shows it
 Each may be none, which is no limit. For example:

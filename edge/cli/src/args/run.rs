@@ -3,11 +3,14 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
+use anyhow::ensure;
 use clap::{Args, ValueEnum};
 use yonder::Prefetch;
-use yonder::units::{LocalSize, parse_bytes};
+use yonder::units::{LocalSize, ParseError, parse_bytes};
 use yonder_bench::policies::choice;
 use yonder_preload_protocol::{Faults, Transfer};
+
+use super::size::slowdown;
 
 /// What `yonder run --help` ends with.
 const AFTER_HELP: &str = "\
@@ -15,6 +18,7 @@ Memory that the program's code allocates becomes far memory; the program itself 
 dynamically, and must not be set-uid. Try it with any program, and with a node that keeps the pages:
   yonder run --local 64MiB -- sort --buffer-size=1G words.txt
   yonder run --local 64MiB --report faults.html -- sort --buffer-size=1G words.txt
+  yonder run --local auto --slowdown 5% -- sort --buffer-size=1G words.txt
   yonder node --listen tcp://127.0.0.1:7000 --memory 4GiB
   yonder run --far tcp://127.0.0.1:7000 --memory 2GiB --local 25% -- redis-server --save ''";
 
@@ -54,6 +58,50 @@ impl From<RunTransfer> for Transfer {
     }
 }
 
+/// How much of a program's memory may be local.
+#[derive(Clone, Copy, PartialEq, Debug)]
+pub(crate) enum RunLocal {
+    /// At most so much.
+    Size(LocalSize),
+    /// What it needs.
+    Auto,
+}
+
+/// As it is typed.
+fn run_local(text: &str) -> Result<RunLocal, String> {
+    if text == "auto" {
+        return Ok(RunLocal::Auto);
+    }
+    text.parse().map(RunLocal::Size).map_err(|error: ParseError| format!("{error}, or auto"))
+}
+
+/// What a program may be slowed down by, if it finds out by itself how much local memory it needs and nothing is said.
+const SLOWDOWN: f64 = 0.05;
+
+impl RunArgs {
+    /// Most bytes that may be local.
+    pub(crate) fn local_bytes(&self) -> anyhow::Result<u64> {
+        match self.local {
+            RunLocal::Size(size) => {
+                ensure!(self.slowdown.is_none(), "--slowdown says how much --local auto may take: type --local auto");
+                Ok(size.resolve(self.memory))
+            }
+            RunLocal::Auto => Ok(self.memory),
+        }
+    }
+
+    /// What the program may be slowed down by, in millionths, if that decides how much is local.
+    pub(crate) fn slowdown(&self) -> Option<u32> {
+        #[expect(
+            clippy::cast_possible_truncation,
+            clippy::cast_sign_loss,
+            reason = "a share is positive, and `as` has limits"
+        )]
+        let millionths = |share: f64| (share * 1e6).max(1.0) as u32;
+        (self.local == RunLocal::Auto).then(|| millionths(self.slowdown.unwrap_or(SLOWDOWN)))
+    }
+}
+
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RunArgs {
@@ -61,9 +109,14 @@ pub(crate) struct RunArgs {
     /// file:///folder?size=SIZE, where each process has a file of its own. lz4+ before it compresses pages
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: String,
-    /// Local memory that far pages may use at a time, in each process: a size, or a percentage of --memory
-    #[arg(long, value_name = "SIZE|PCT", default_value = "25%")]
-    pub(crate) local: LocalSize,
+    /// Local memory that far pages may use at a time, in each process: a size, a percentage of --memory, or auto, as
+    /// much as the program needs to be slowed down by no more than --slowdown
+    #[arg(long, value_name = "SIZE|PCT|auto", default_value = "25%", value_parser = run_local)]
+    pub(crate) local: RunLocal,
+    /// How much longer the program may take than with all of its memory local, with --local auto: 5% if nothing is
+    /// said
+    #[arg(long, value_name = "PCT", value_parser = slowdown)]
+    pub(crate) slowdown: Option<f64>,
     /// Far memory that each process may use; more is refused to it
     #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse_bytes)]
     pub(crate) memory: u64,

@@ -50,7 +50,7 @@ pub(crate) struct SizeArgs {
 }
 
 /// A share, typed as a percentage.
-fn slowdown(text: &str) -> Result<f64, String> {
+pub(crate) fn slowdown(text: &str) -> Result<f64, String> {
     let share = text.strip_suffix('%').and_then(|number| number.parse::<f64>().ok()).map(|percent| percent / 100.0);
     let share = share.filter(|share| share.is_finite() && *share > 0.0);
     share.ok_or_else(|| format!("'{text}' is no slowdown: type a percentage above 0, such as 5%"))

@@ -10,7 +10,7 @@ use yonder_workloads::Workload;
 #[derive(Debug, Args)]
 #[command(hide = true)]
 pub(crate) struct WorkloadArgs {
-    /// quicksort, k-means, snappy-compress, snappy-decompress, pagerank, bc, frame or linked-list
+    /// quicksort, k-means, snappy-compress, snappy-decompress, pagerank, bc, frame, linked-list or phases
     #[arg(value_name = "NAME")]
     pub(crate) workload: Workload,
     /// Memory to work on, about

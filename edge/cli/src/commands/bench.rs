@@ -2,6 +2,7 @@
 
 mod app_systems;
 mod apps;
+mod auto;
 mod del_get;
 mod errors;
 mod fault_breakdown;
@@ -103,6 +104,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Seq(args) => sequence::run(args)?,
         BenchWhat::Threads(args) => threads::run(args)?,
         BenchWhat::Victims(args) => victims::run(args)?,
+        BenchWhat::Auto(args) => auto::run(args)?,
         BenchWhat::Size(args) => size::run(args)?,
         BenchWhat::Store(args) => store::run(args)?,
         BenchWhat::Rread(args) => remote::run_rread(args)?,

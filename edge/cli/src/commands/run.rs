@@ -142,9 +142,8 @@ fn help(
     draws: bool,
 ) -> anyhow::Result<()> {
     let (ends, end) = program.watch()?;
-    let local_bytes = args.local.resolve(args.memory);
     let library = find_library()?;
-    let Checked { guide, report } = match check(args, local_bytes, &library) {
+    let Checked { local_bytes, guide, report } = match check(args, &library) {
         Ok(checked) => checked,
         Err(error) => {
             say(&format!("yonder: {error:#}"));
@@ -159,6 +158,7 @@ fn help(
     let settings = Settings {
         far: args.far.clone(),
         local_bytes,
+        slowdown: args.slowdown(),
         memory_bytes: args.memory,
         prefetch: args.prefetch,
         faults: args.faults.into(),
@@ -241,12 +241,14 @@ fn title_of(program: &[OsString]) -> String {
 
 /// What a run needs beside its arguments.
 struct Checked<'a> {
+    local_bytes: u64,
     guide: Option<PathBuf>,
     report: Option<ReportFile<'a>>,
 }
 
 /// Says what cannot work before anything is started, and where the guide is.
-fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Result<Checked<'a>> {
+fn check<'a>(args: &'a RunArgs, library: &Path) -> anyhow::Result<Checked<'a>> {
+    let local_bytes = args.local_bytes()?;
     Config::with_local(local_bytes).check()?;
     program::check(&args.program[0])?;
     let delivery = match args.faults.into() {
@@ -272,7 +274,7 @@ fn check<'a>(args: &'a RunArgs, local_bytes: u64, library: &Path) -> anyhow::Res
         ensure!(old.is_empty(), "--trace would write over {}: remove it, or name another file", old[0].display());
     }
     let report = args.report.as_ref().map(|path| ReportFile::check(path, args.faults.into())).transpose()?;
-    Ok(Checked { guide, report })
+    Ok(Checked { local_bytes, guide, report })
 }
 
 /// The guide of this name, if a program can be run with it.
@@ -360,6 +362,10 @@ struct Summary {
     saved_bytes: u64,
     waited_seconds: f64,
     peak_local_bytes: u64,
+    /// Over the time of the run.
+    average_local_bytes: u64,
+    /// What was allowed, if the program found out by itself how much local memory it needs.
+    slowdown: Option<f64>,
     peak_far_bytes: u64,
     far_calls: u64,
     trapped_calls: u64,
@@ -384,12 +390,19 @@ impl Summary {
             saved_bytes: figures.saved_bytes,
             waited_seconds: Duration::from_nanos(figures.waited_ns).as_secs_f64(),
             peak_local_bytes: figures.peak_local_bytes,
+            average_local_bytes: average_local_bytes(figures, ran),
+            slowdown: settings.slowdown.map(|millionths| f64::from(millionths) / 1e6),
             peak_far_bytes: figures.peak_far_bytes,
             far_calls: figures.far_calls,
             trapped_calls: figures.trapped_calls,
             uncovered,
         }
     }
+}
+
+/// How much of their memory was local, of all processes together, over the time of the run.
+fn average_local_bytes(figures: &Figures, ran: Duration) -> u64 {
+    figures.local_byte_ms / u64::try_from(ran.as_millis()).unwrap_or(u64::MAX).max(1)
 }
 
 impl std::fmt::Display for Summary {
@@ -401,14 +414,20 @@ impl std::fmt::Display for Summary {
                 self.seconds, self.uncovered
             );
         }
+        let peak = format_bytes(self.peak_local_bytes);
+        let local = match self.slowdown {
+            Some(slowdown) => {
+                let average = format_bytes(self.average_local_bytes);
+                format!("{average} local on average and {peak} at most, for {} %", slowdown * 100.0)
+            }
+            None => format!("{peak} of {} local at most", format_bytes(self.local_bytes)),
+        };
         write!(
             f,
-            "yonder run: {:.2} s; {} far and {} of {} local at most; {} major and {} minor faults, {} fetched, {} \
+            "yonder run: {:.2} s; {} far and {local}; {} major and {} minor faults, {} fetched, {} \
              written; {:.2} s waited for pages; not far are {}",
             self.seconds,
             format_bytes(self.peak_far_bytes),
-            format_bytes(self.peak_local_bytes),
-            format_bytes(self.local_bytes),
             self.major_faults,
             self.minor_faults,
             format_bytes(self.fetched_bytes),

@@ -81,6 +81,30 @@ fn a_quota_that_is_set_takes_memory_from_a_server_that_serves() {
     assert!(together.runtime().join("yonder").read_dir().expect("the folder stays").next().is_none());
 }
 
+/// The items do not fit what is left: by either limit they go, and with neither they come back.
+#[test]
+fn limits_that_are_set_are_kept_by_a_server_that_serves() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let together = yonder.together();
+    let server = together.serve(&SERVER);
+    let mut client = Client::connect(server.address());
+    client.fill(&CONTENT, 0..CONTENT.keys, 1);
+    let charged = || number(&object(&together, &["stats"]), "charged_bytes");
+    for (name, none) in [("soft-limit", "soft-limit=none"), ("local", "local=40MiB")] {
+        client.fill(&CONTENT, 0..CONTENT.keys, 1);
+        wait_until("memory comes back", || charged() > 2 * QUOTA_BYTES);
+        object(&together, &["set", &format!("{name}=4MiB")]);
+        wait_until("memory falls to the limit", || charged() <= QUOTA_BYTES);
+        client.verify(&CONTENT, 0..CONTENT.keys, 1);
+        object(&together, &["set", none]);
+    }
+    client.verify(&CONTENT, 0..CONTENT.keys, 1);
+    assert_eq!(number(&object(&together, &["list"]), "local_bytes_max"), 40 << 20);
+    let stats = object(&together, &["stats"]);
+    assert!(number(&stats, "worked_ns") > 0 && number(&stats, "touched_bytes") > 2 * QUOTA_BYTES, "{stats}");
+    assert_eq!(server.stop().code, Some(0));
+}
+
 #[test]
 fn all_settings_are_shown_as_documented() {
     let Some(yonder) = Yonder::ready() else { return };
@@ -96,9 +120,9 @@ fn all_settings_are_shown_as_documented() {
 
     let settings = objects(&together, &["get"]);
     let names: Vec<_> = settings.iter().map(|setting| setting["name"].as_str().expect("a name")).collect();
-    assert_eq!(names, ["standby-age", "standby-pages", "quota", "region.0.quota"]);
+    assert_eq!(names, ["standby-age", "standby-pages", "local", "soft-limit", "quota", "region.0.quota"]);
     let units: Vec<_> = settings.iter().map(|setting| setting["unit"].as_str().expect("a unit")).collect();
-    assert_eq!(units, ["ns", "count", "bytes", "bytes"]);
+    assert_eq!(units, ["ns", "count", "bytes", "bytes", "bytes", "bytes"]);
     assert!(settings.iter().all(|setting| number(setting, "pid") == pid));
     for (name, value, amount) in [
         ("standby-age", "250ms", Some(250_000_000)),
@@ -107,6 +131,9 @@ fn all_settings_are_shown_as_documented() {
         ("standby-pages", "none", None),
         ("region.0.quota", "1536KiB", Some(1536 << 10)),
         ("quota", "8MiB", Some(8 << 20)),
+        ("local", "24MiB", Some(24 << 20)),
+        ("soft-limit", "9MiB", Some(9 << 20)),
+        ("soft-limit", "none", None),
     ] {
         let said = together.run(&["ctl", "set", &format!("{name}={value}")]);
         assert_eq!((said.code, said.stdout), (Some(0), format!("{name}  {value}\n")), "{}", said.stderr);
@@ -145,7 +172,7 @@ fn what_is_typed_wrong_is_one_line() {
     for (args, says) in [
         (
             &["get", "quotas"][..],
-            "'quotas' is no setting: type one of standby-age, standby-pages, quota, region.ID.quota",
+            "'quotas' is no setting: type one of standby-age, standby-pages, local, soft-limit, quota, region.ID.quota",
         ),
         (&["set", "quotas=1MiB"], "'quotas' is no setting"),
         (&["set"], "nothing to set: type NAME=VALUE"),
@@ -156,6 +183,8 @@ fn what_is_typed_wrong_is_one_line() {
         // What only the process knows.
         (&["set", "quota=4KiB"], "is too small: give at least"),
         (&["set", "standby-age=0s"], "is too short: give at least"),
+        (&["set", "local=1KiB"], "are too few: give at least 2 MiB"),
+        (&["set", "local=1GiB"], "is below the local limit"),
         (&["set", "region.9.quota=1GiB"], "there is no region 9"),
         (&["get", "region.9.quota"], "there is no region.9.quota"),
         (&["get", "1", "quota"], "process 1 has no far memory, or is not there: type one that `yonder ctl list` shows"),

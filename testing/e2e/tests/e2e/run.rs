@@ -6,6 +6,7 @@
 //! wait for pages at one time.
 
 mod advised;
+mod auto;
 mod containers;
 mod disks;
 mod guides;

@@ -117,6 +117,11 @@ fn change_limits(common: &Common, settings: &Settings) {
         first..(first + 1 + below(40) as u32).min(pages)
     };
     match below(12) {
+        0 if below(2) == 0 => {
+            let pages = if below(3) == 0 { None } else { Some(below(LIMIT_PAGES_MAX)) };
+            say(|| format!("sets a soft limit of {pages:?}"));
+            common.pager.set_soft_limit(pages);
+        }
         0 => {
             let limit = LIMIT_PAGES + below(LIMIT_PAGES_MAX - LIMIT_PAGES + 1);
             let policy = Policy::new(limit, Shares::default()).expect("a limit that is allowed");
@@ -193,6 +198,7 @@ fn finish(common: &Common) {
     });
     common.shared.set_quota(None);
     common.pager.set_process_quota(None);
+    common.pager.set_soft_limit(None);
     if !with(|world| world.far.lease_is_over(world.now)) {
         // Before everything is touched, and so found again.
         audit(common);

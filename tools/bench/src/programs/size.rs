@@ -3,22 +3,20 @@
 //! One run under `yonder size` predicts; then the program runs with each of the sizes in turn. Of a batch program the
 //! whole time is predicted. Of a server it is what its clients wait for longer than with all of its memory local.
 
-use std::ffi::OsString;
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use clap::Args;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use yonder::units::PAGE_BYTES;
 
 use super::catalogue::{PROGRAMS, Program, Work};
-use super::trial::{Runner, Task, Trial};
-use super::{LEG_TIME_MAX_LEAST, NATIVE_TIME_MAX, Scale, TIMES_LONGER_MAX, ended, known_program};
+use super::told::Told;
+use super::trial::Task;
+use super::{LEG_TIME_MAX_LEAST, NATIVE_TIME_MAX, Scale, TIMES_LONGER_MAX, known_program};
 use crate::children::Launch;
-use crate::comparison::{Ended, ends, median};
+use crate::comparison::{ends, median};
 use crate::flags::{BENCHMARK, positive_count};
 use crate::{BenchError, OnProgress};
 
@@ -144,10 +142,13 @@ struct OfProgram<'a> {
 impl OfProgram<'_> {
     fn run(&self, program: &Program, show: OnProgress<'_>) -> Result<Vec<SizeResult>, BenchError> {
         show("alone", 0.0);
-        let alone = self.trial(&[], NATIVE_TIME_MAX)?;
+        let Settings { far, points, size_prefix, run_prefix, stop, .. } = self.settings;
+        let told = Told { launch: self.launch, task: self.task, stop };
+        let shared = [("{far}", far.clone()), ("{memory}", MEMORY.to_owned()), ("{points}", points.to_string())];
+        let alone = told.run_alone(NATIVE_TIME_MAX)?;
         let time_max = Duration::from_secs_f64(alone.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
         show("size", 0.1);
-        let (_, sized) = self.trial_with::<Sized>(&self.settings.size_prefix, 0, time_max)?;
+        let (_, sized) = told.run::<Sized>(size_prefix, &shared, time_max)?;
         let points = &sized.far.first().ok_or_else(|| BenchError::Child("nothing was predicted".to_owned()))?.points;
         let all = points.last().map_or(0.0, |point| point.seconds);
         let mut took = vec![(Vec::new(), 0, 0); points.len()];
@@ -155,7 +156,8 @@ impl OfProgram<'_> {
             for (number, point) in points.iter().enumerate() {
                 let of = (turn * points.len() + number) as f64 / (self.settings.runs * points.len()) as f64;
                 show(&format!("run {}/{}", turn + 1, self.settings.runs), 0.2 + 0.8 * of);
-                let (trial, ran) = self.trial_with::<Ran>(&self.settings.run_prefix, point.local_bytes, time_max)?;
+                let values = [&shared[..], &[("{local}", point.local_bytes.to_string())]].concat();
+                let (trial, ran) = told.run::<Ran>(run_prefix, &values, time_max)?;
                 let (seconds, fetched, wrong) = &mut took[number];
                 seconds.push(trial.wall_seconds);
                 (*fetched, *wrong) = (ran.fetched_bytes / PAGE_BYTES as u64, *wrong + trial.wrong);
@@ -183,42 +185,4 @@ impl OfProgram<'_> {
         };
         Ok(points.iter().zip(took).map(result).collect())
     }
-
-    /// Runs the program behind a prefix, and reads what was told of it.
-    fn trial_with<T: DeserializeOwned>(
-        &self,
-        prefix: &[String],
-        local_bytes: u64,
-        time_max: Duration,
-    ) -> Result<(Trial, T), BenchError> {
-        let folder = crate::children::folder("size")?;
-        let summary = folder.path().join("summary");
-        let word = |word: &String| -> OsString {
-            match word.as_str() {
-                "{far}" => self.settings.far.clone().into(),
-                "{local}" => local_bytes.to_string().into(),
-                "{memory}" => MEMORY.into(),
-                "{points}" => self.settings.points.to_string().into(),
-                "{summary}" => summary.clone().into(),
-                _ => word.into(),
-            }
-        };
-        let prefix: Vec<OsString> = prefix.iter().map(word).collect();
-        let trial = self.trial(&prefix, time_max)?;
-        Ok((trial, read(&summary)?))
-    }
-
-    fn trial(&self, prefix: &[OsString], time_max: Duration) -> Result<Trial, BenchError> {
-        let runner = Runner { launch: self.launch, prefix, time_max, stop: &self.settings.stop };
-        match ended(self.task.run(runner)?) {
-            Ended::Well(trial) => Ok(trial),
-            Ended::Badly(how) => Err(BenchError::Child(how)),
-            Ended::OutOfMemory | Ended::Skipped(_) => unreachable!("nothing is limited here"),
-        }
-    }
-}
-
-fn read<T: DeserializeOwned>(path: &Path) -> Result<T, BenchError> {
-    let text = std::fs::read_to_string(path)?;
-    serde_json::from_str(&text).map_err(|error| BenchError::Child(format!("'{}' is no summary: {error}", text.trim())))
 }

@@ -70,6 +70,7 @@ fn help(
     let settings = Settings {
         far: NOWHERE.to_owned(),
         local_bytes: args.memory,
+        slowdown: None,
         memory_bytes: args.memory,
         prefetch: yonder::Prefetch::None,
         faults: Faults::Inline,

@@ -1,0 +1,254 @@
+//! [`Auto`]: how much local memory a program gets that is to be slowed down by no more than somebody allows.
+//!
+//! A program that is held up less than allowed gets less, ever faster while nothing is missed; one that is held up more
+//! keeps what it touches. As TMO does (Weiner et al., ASPLOS '22), memory is taken until it is felt, and what is felt
+//! is time; but that is measured where it is lost, in faults, and compared with the program's own work, not with the
+//! clock. What was not used of the allowance is kept for a while, and what was overdrawn is paid back: a program that
+//! needs its memory again all at once is slowed down for a moment, and the sum is kept.
+
+use yonder_units::Nanos;
+
+/// What is known of a program at one time: sums since its start.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Moment {
+    /// When that was.
+    pub at: Nanos,
+    /// CPU time of the program's own work, without what faults and reclaim have taken.
+    pub worked: Nanos,
+    /// How long its threads were held up by faults, all together.
+    pub stalled: Nanos,
+    /// Pages that are local now.
+    pub local: u64,
+    /// Pages that were ever touched, or about as many.
+    pub touched: u64,
+}
+
+/// Work for which an allowance is kept that was not used, or for which one that was overdrawn is paid back at most.
+const HORIZON: f64 = 10e9;
+/// Time over which pressure is measured.
+const WINDOW: f64 = 200e6;
+/// Pressure above which a program needs what it touches, whatever it has saved.
+const PRESSURE_MAX: f64 = 4.0;
+/// Pressure below which more and more is taken.
+const PRESSURE_LOW: f64 = 0.5;
+/// Share of its local memory that a program loses in a second, at first, at least and at most.
+const RATE: f64 = 0.05;
+const RATE_MIN: f64 = 0.01;
+const RATE_MAX: f64 = 0.5;
+/// Time in which that doubles while nothing is missed.
+const DOUBLES_IN: f64 = 1e9;
+/// Part by which local memory may grow until the next look, and pages that come on top.
+const GROWTH_PART: u64 = 8;
+const GROWTH_PAGES: u64 = 1024;
+/// The limit is at most this part below what is local: reclaim takes its time.
+const LAG_PART: u64 = 16;
+
+/// See the head of this file.
+#[derive(Clone, PartialEq, Debug)]
+pub struct Auto {
+    /// Share of a program's work that it may be held up for.
+    slowdown: f64,
+    /// Pages that it always has.
+    least: u64,
+    before: Option<Moment>,
+    /// Time that it may be held up for yet, in nanoseconds.
+    allowance: f64,
+    /// What was worked and what was lost of late, the older the less.
+    worked: f64,
+    stalled: f64,
+    /// Share of local memory that is taken in a second.
+    rate: f64,
+    limit: Option<u64>,
+}
+
+impl Auto {
+    /// For a program that may be slowed down by `slowdown`, a share of its time, and has at least `least` pages.
+    #[must_use]
+    pub fn new(slowdown: f64, least: u64) -> Self {
+        assert!(slowdown > 0.0, "nothing can be taken from a program that may not be slowed down");
+        let (before, allowance, worked, stalled) = (None, 0.0, 0.0, 0.0);
+        Self { slowdown, least, before, allowance, worked, stalled, rate: RATE, limit: None }
+    }
+
+    /// The soft limit of its local memory from now on, in pages: `None` if it may have what it wants.
+    pub fn next(&mut self, now: Moment) -> Option<u64> {
+        let Some(before) = self.before.replace(now) else { return self.limit };
+        let since = |now: Nanos, before: Nanos| now.saturating_sub(before) as f64;
+        let passed = since(now.at, before.at);
+        let (worked, stalled) = (since(now.worked, before.worked), since(now.stalled, before.stalled));
+        let most = self.slowdown * HORIZON;
+        self.allowance = (self.allowance + self.slowdown * worked - stalled).clamp(-most, most);
+        let older = (-passed / WINDOW).exp();
+        (self.worked, self.stalled) = (self.worked * older + worked, self.stalled * older + stalled);
+        let pressure = self.pressure();
+        let is_saved = self.allowance > 0.0;
+        if pressure > PRESSURE_MAX || pressure > 1.0 && !is_saved {
+            self.rate = (self.rate * (-passed / DOUBLES_IN).exp2()).max(RATE_MIN);
+            let wanted = now.local + now.local / GROWTH_PART + GROWTH_PAGES;
+            self.limit = self.limit.map(|limit| limit.max(wanted));
+        } else if pressure < 1.0 && is_saved {
+            if pressure < PRESSURE_LOW {
+                self.rate = (self.rate * (passed / DOUBLES_IN).exp2()).min(RATE_MAX);
+            }
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
+            let taken = (self.rate * passed / 1e9 * now.local as f64) as u64;
+            // What is new has room.
+            let grown = now.touched.saturating_sub(before.touched);
+            let from = self.limit.map_or(now.local, |limit| (limit + grown).min(now.local));
+            let limit = (from + grown).saturating_sub(taken).max(now.local - now.local / LAG_PART);
+            self.limit = Some(limit.max(self.least));
+        }
+        self.limit
+    }
+
+    /// How much it is held up, of what it may be, over the last moments.
+    #[must_use]
+    pub fn pressure(&self) -> f64 {
+        self.stalled / (self.slowdown * self.worked + 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, HashMap};
+
+    use rand::rngs::SmallRng;
+    use rand::{Rng as _, SeedableRng as _};
+
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+    const TICK: Nanos = 20 * MS;
+    /// What the program works between two touches, and what a miss and a first touch cost.
+    const WORK: Nanos = 10_000;
+    const MISS: Nanos = 40_000;
+    const FIRST: Nanos = 2_500;
+
+    /// Local memory from which the page goes that was touched longest ago.
+    #[derive(Default)]
+    struct Lru {
+        touched: HashMap<u32, u64>,
+        order: BTreeMap<u64, u32>,
+        clock: u64,
+    }
+
+    impl Lru {
+        fn touch(&mut self, page: u32) -> bool {
+            self.clock += 1;
+            let before = self.touched.insert(page, self.clock);
+            before.iter().for_each(|before| _ = self.order.remove(before));
+            self.order.insert(self.clock, page);
+            before.is_some()
+        }
+
+        fn shrink(&mut self, limit: Option<u64>) {
+            while limit.is_some_and(|limit| self.touched.len() as u64 > limit) {
+                let (_, page) = self.order.pop_first().expect("there are pages");
+                self.touched.remove(&page);
+            }
+        }
+    }
+
+    /// What a program has come to.
+    #[derive(Debug)]
+    struct Run {
+        slowdown: f64,
+        /// Over its time, on average, and at most.
+        local: f64,
+        peak: u64,
+    }
+
+    /// A program of `phases`, each of which works for so long and says which page is touched next.
+    fn run(slowdown: f64, phases: &mut [(Nanos, Box<dyn FnMut(&mut SmallRng) -> u32>)]) -> Run {
+        let (mut auto, mut lru, mut rng) = (Auto::new(slowdown, 64), Lru::default(), SmallRng::seed_from_u64(7));
+        let (mut now, mut ever) = (Moment::default(), std::collections::HashSet::new());
+        let (mut ticked, mut sum, mut ticks, mut limit, mut peak) = (0, 0, 0, None, 0);
+        for (time, next_page) in phases {
+            let end = now.worked + *time;
+            while now.worked < end {
+                let page = next_page(&mut rng);
+                now.worked += WORK;
+                now.at += WORK;
+                if !lru.touch(page) {
+                    let cost = if ever.insert(page) { FIRST } else { MISS };
+                    now.stalled += if cost == MISS { MISS } else { 0 };
+                    now.at += cost;
+                    lru.shrink(limit);
+                }
+                if now.at - ticked >= TICK {
+                    ticked = now.at;
+                    limit = auto.next(Moment { local: lru.touched.len() as u64, touched: ever.len() as u64, ..now });
+                    lru.shrink(limit);
+                    sum += lru.touched.len() as u64;
+                    ticks += 1;
+                    peak = peak.max(lru.touched.len() as u64);
+                }
+            }
+        }
+        Run { slowdown: now.stalled as f64 / now.worked as f64, local: sum as f64 / f64::from(ticks), peak }
+    }
+
+    fn among(pages: std::ops::Range<u32>) -> Box<dyn FnMut(&mut SmallRng) -> u32> {
+        Box::new(move |rng| rng.random_range(pages.clone()))
+    }
+
+    fn in_turn(pages: std::ops::Range<u32>) -> Box<dyn FnMut(&mut SmallRng) -> u32> {
+        let mut next = pages.start;
+        Box::new(move |_| {
+            next = if next + 1 < pages.end { next + 1 } else { pages.start };
+            next
+        })
+    }
+
+    #[test]
+    fn what_is_not_missed_is_given_back() {
+        let second = 1_000 * MS;
+        let run = run(0.05, &mut [(second, in_turn(0..20_000)), (20 * second, among(0..2_000))]);
+        assert!(run.slowdown < 0.06, "{run:?}");
+        assert!(run.local < 0.35 * run.peak as f64, "{run:?}");
+    }
+
+    #[test]
+    fn a_program_that_needs_all_of_it_is_not_slowed_down_for_more_than_is_allowed() {
+        let second = 1_000 * MS;
+        for phases in [among(0..10_000), in_turn(0..10_000)] {
+            let run = run(0.05, &mut [(30 * second, phases)]);
+            assert!(run.slowdown < 0.07, "{run:?}");
+        }
+    }
+
+    #[test]
+    fn phases_that_change_are_followed() {
+        let second = 1_000 * MS;
+        let mut phases = Vec::new();
+        for _ in 0..4 {
+            phases.push((3 * second, among(0..12_000)));
+            phases.push((12 * second, among(12_000..13_200)));
+        }
+        let run = run(0.05, &mut phases);
+        assert!(run.slowdown < 0.07, "{run:?}");
+        assert!(run.local < 0.75 * run.peak as f64, "{run:?}");
+    }
+
+    #[test]
+    fn a_program_that_rests_gives_back_as_well() {
+        let mut auto = Auto::new(0.05, 64);
+        let mut now = Moment { worked: 1_000 * MS, local: 100_000, ..Moment::default() };
+        auto.next(now);
+        now.worked += TICK;
+        for _ in 0..1_000 {
+            now.at += TICK;
+            now.local = auto.next(now).unwrap_or(now.local).min(now.local);
+        }
+        assert!(now.local < 10_000, "{now:?}");
+    }
+
+    #[test]
+    fn a_program_always_has_the_least() {
+        let mut auto = Auto::new(0.5, 64);
+        for tick in 0..10_000 {
+            let now = Moment { at: tick * TICK, worked: tick * TICK, local: 70, ..Moment::default() };
+            assert!(auto.next(now).is_none_or(|limit| limit >= 64));
+        }
+    }
+}
