@@ -27,6 +27,9 @@ const GUEST_SPINS: u32 = 256;
 /// Time without a poll of a port after which another thread that waits for a page of it polls.
 const UNPOLLED_MAX: Nanos = 100_000;
 
+/// What a thread is held up for longer it has slept for, or another had its CPU.
+const SPUN_MAX: Nanos = 100_000;
+
 /// What was touched, and from where.
 pub(crate) struct FaultTouch<'a, M: Machine> {
     pub(crate) region: &'a Arc<RegionCore<M>>,
@@ -116,7 +119,8 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
     let toucher = Toucher::of_this_thread(pager);
     let result = bring_for(toucher, touch, entered);
     if matches!(toucher, Toucher::Thread) {
-        pager.stalls.add::<M>(M::now().saturating_sub(entered));
+        let stalled = M::now().saturating_sub(entered);
+        pager.stalls.add::<M>(stalled, stalled.saturating_sub(SPUN_MAX));
     }
     result
 }
@@ -240,7 +244,10 @@ impl<'a, M: Machine> Toucher<'a, M> {
                 port.publish(&inner);
                 drop(inner);
                 let (result, mapped) = wait_as_unithread(&touch.region.pager, port, token, may_yield);
-                let now = M::now();
+                let (now, stalled) = (M::now(), mapped.saturating_sub(entered));
+                // Its worker ran others, if it could.
+                let slept = if matches!(may_yield, MayYield::Never(_)) { 0 } else { stalled };
+                touch.region.pager.stalls.add::<M>(stalled, slept);
                 port.stages.resume.record(now.saturating_sub(mapped));
                 port.stages.total.record(now.saturating_sub(entered));
                 Attempt::Over(result)

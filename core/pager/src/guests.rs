@@ -374,7 +374,6 @@ fn wait<'a, M: Machine>(
                 port.bells.of(token).store(SILENT, Ordering::Relaxed);
                 drop(inner);
                 port.bells.sleep::<M>(token, time);
-                pager.stalls.add_slept::<M>(M::now().saturating_sub(now));
                 has_slept = now < due;
             }
         }

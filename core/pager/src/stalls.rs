@@ -1,7 +1,7 @@
-//! [`Stalls`]: how long threads have been held up by faults.
+//! [`Stalls`]: how long faults have held threads and unithreads up.
 //!
-//! Counted for threads that are not workers, because a fault holds nothing else up: a worker runs others meanwhile.
-//! From where a fault comes to the pager to where its access may go on, so what the trap itself takes is not in it.
+//! From where a fault comes to the pager to where its page is there, so what the trap itself takes is not in it, nor how
+//! long a unithread waits for its worker then. Of unithreads major faults count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -20,29 +20,22 @@ pub(crate) struct Stalls([CachePadded<Shard>; SHARDS]);
 #[derive(Debug, Default)]
 struct Shard {
     stalled: AtomicU64,
-    /// The part of it in which the thread slept.
+    /// The part of it in which no CPU was used.
     slept: AtomicU64,
 }
 
 impl Stalls {
-    /// The calling thread was held up for `time`.
+    /// The calling thread, or unithread, was held up for `stalled`, and used no CPU for `slept` of that.
     #[inline]
-    pub(crate) fn add<M: Machine>(&self, time: Nanos) {
-        self.shard::<M>().stalled.fetch_add(time, Ordering::Relaxed);
+    pub(crate) fn add<M: Machine>(&self, stalled: Nanos, slept: Nanos) {
+        let shard = &self.0[M::guest_number() % SHARDS];
+        shard.stalled.fetch_add(stalled, Ordering::Relaxed);
+        if slept > 0 {
+            shard.slept.fetch_add(slept, Ordering::Relaxed);
+        }
     }
 
-    /// Of what it is held up for, the calling thread has slept for `time`.
-    #[inline]
-    pub(crate) fn add_slept<M: Machine>(&self, time: Nanos) {
-        self.shard::<M>().slept.fetch_add(time, Ordering::Relaxed);
-    }
-
-    #[inline]
-    fn shard<M: Machine>(&self) -> &Shard {
-        &self.0[M::guest_number() % SHARDS]
-    }
-
-    /// How long all threads together were held up, and how long they slept of that.
+    /// How long all together were held up, and how long without a CPU of that.
     pub(crate) fn sums(&self) -> [Nanos; 2] {
         let sum = |part: fn(&Shard) -> &AtomicU64| self.0.iter().map(|shard| part(shard).load(Ordering::Relaxed)).sum();
         [sum(|shard| &shard.stalled), sum(|shard| &shard.slept)]

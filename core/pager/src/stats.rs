@@ -205,10 +205,10 @@ pub struct Stats {
     pub advised_out_pages: u64,
     /// Pages fetched because they had been advised ahead.
     pub advised_ahead_pages: u64,
-    /// How long threads that are not workers were held up by faults, all together, in nanoseconds. Without what the
-    /// traps themselves take.
+    /// How long faults have held threads and unithreads up, all together, in nanoseconds. Without what the traps
+    /// themselves take.
     pub stalled_ns: Nanos,
-    /// The part of that in which they slept.
+    /// The part of that in which they used no CPU.
     pub slept_ns: Nanos,
     /// CPU time of the reclaimer thread in nanoseconds.
     pub reclaim_cpu_ns: u64,

@@ -23,8 +23,9 @@ pub struct Moment {
     pub touched: u64,
 }
 
-/// Work for which an allowance is kept that was not used, or for which one that was overdrawn is paid back at most.
-const HORIZON: f64 = 10e9;
+/// Work for which an allowance is kept that was not used, or for which one that was overdrawn is paid back at most, if
+/// nothing else is said.
+pub(crate) const HORIZON: Nanos = 10_000_000_000;
 /// Time over which pressure is measured.
 const WINDOW: f64 = 200e6;
 /// Pressure above which a program needs what it touches, whatever it has saved.
@@ -35,6 +36,8 @@ const PRESSURE_LOW: f64 = 0.5;
 const RATE: f64 = 0.05;
 const RATE_MIN: f64 = 0.01;
 const RATE_MAX: f64 = 0.5;
+/// The same where others wait for it.
+const RATE_GIVEN: f64 = 2.0;
 /// Time in which that doubles while nothing is missed.
 const DOUBLES_IN: f64 = 1e9;
 /// Part by which local memory may grow until the next look, and pages that come on top.
@@ -42,12 +45,15 @@ const GROWTH_PART: u64 = 8;
 const GROWTH_PAGES: u64 = 1024;
 /// The limit is at most this part below what is local: reclaim takes its time.
 const LAG_PART: u64 = 16;
+const LAG_PART_GIVEN: u64 = 4;
 
 /// See the head of this file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Auto {
     /// Share of a program's work that it may be held up for.
     slowdown: f64,
+    /// The most that is kept or owed of that, in nanoseconds.
+    most: f64,
     /// Pages that it always has.
     least: u64,
     before: Option<Moment>,
@@ -65,23 +71,45 @@ impl Auto {
     /// For a program that may be slowed down by `slowdown`, a share of its time, and has at least `least` pages.
     #[must_use]
     pub fn new(slowdown: f64, least: u64) -> Self {
+        Self::with_horizon(slowdown, least, HORIZON)
+    }
+
+    /// One that keeps and owes what is allowed for so much work at most.
+    #[must_use]
+    pub fn with_horizon(slowdown: f64, least: u64, horizon: Nanos) -> Self {
         assert!(slowdown > 0.0, "nothing can be taken from a program that may not be slowed down");
         let (before, allowance, worked, stalled) = (None, 0.0, 0.0, 0.0);
-        Self { slowdown, least, before, allowance, worked, stalled, rate: RATE, limit: None }
+        Self {
+            slowdown,
+            most: slowdown * horizon as f64,
+            least,
+            before,
+            allowance,
+            worked,
+            stalled,
+            rate: RATE,
+            limit: None,
+        }
     }
 
     /// The soft limit of its local memory from now on, in pages: `None` if it may have what it wants.
     pub fn next(&mut self, now: Moment) -> Option<u64> {
+        self.next_beside(now, false)
+    }
+
+    /// As [`Auto::next`]. If others wait for memory, what is not missed is given back at once, whatever is owed.
+    pub fn next_beside(&mut self, now: Moment, others_wait: bool) -> Option<u64> {
         let Some(before) = self.before.replace(now) else { return self.limit };
         let since = |now: Nanos, before: Nanos| now.saturating_sub(before) as f64;
         let passed = since(now.at, before.at);
         let (worked, stalled) = (since(now.worked, before.worked), since(now.stalled, before.stalled));
-        let most = self.slowdown * HORIZON;
-        self.allowance = (self.allowance + self.slowdown * worked - stalled).clamp(-most, most);
+        let earned = self.slowdown * worked - stalled;
+        self.allowance = (self.allowance + earned).clamp(-self.most, self.most);
         let older = (-passed / WINDOW).exp();
         (self.worked, self.stalled) = (self.worked * older + worked, self.stalled * older + stalled);
         let pressure = self.pressure();
-        let is_saved = self.allowance > 0.0;
+        let is_given = others_wait && pressure < PRESSURE_LOW;
+        let is_saved = self.allowance > 0.0 || is_given;
         if pressure > PRESSURE_MAX || pressure > 1.0 && !is_saved {
             self.rate = (self.rate * (-passed / DOUBLES_IN).exp2()).max(RATE_MIN);
             let wanted = now.local + now.local / GROWTH_PART + GROWTH_PAGES;
@@ -90,12 +118,13 @@ impl Auto {
             if pressure < PRESSURE_LOW {
                 self.rate = (self.rate * (passed / DOUBLES_IN).exp2()).min(RATE_MAX);
             }
+            let (rate, lag_part) = if is_given { (RATE_GIVEN, LAG_PART_GIVEN) } else { (self.rate, LAG_PART) };
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
-            let taken = (self.rate * passed / 1e9 * now.local as f64) as u64;
+            let taken = (rate * passed / 1e9 * now.local as f64) as u64;
             // What is new has room.
             let grown = now.touched.saturating_sub(before.touched);
             let from = self.limit.map_or(now.local, |limit| (limit + grown).min(now.local));
-            let limit = (from + grown).saturating_sub(taken).max(now.local - now.local / LAG_PART);
+            let limit = (from + grown).saturating_sub(taken).max(now.local - now.local / lag_part);
             self.limit = Some(limit.max(self.least));
         }
         self.limit

@@ -17,6 +17,8 @@
 
 mod auto;
 mod curve;
+mod divide;
+mod governor;
 mod model;
 mod sample;
 mod sequences;
@@ -24,6 +26,8 @@ mod trace;
 
 pub use auto::{Auto, Moment};
 pub use curve::{Costs, Curve, Point};
+pub use divide::{Claim, divide};
+pub use governor::{Governor, Order, Seen as SeenProgram, Terms};
 pub use model::{PAGES_MIN, Replayed, replay};
 pub use sample::{CHUNK_PAGES, COARSENESS_MAX, Coarseness, Sample, Seen, Unfolded, chunk_of, is_sampled};
 pub use trace::{Touch, Trace};

@@ -4,6 +4,7 @@ mod app_bench;
 mod apps;
 mod controller;
 mod ctl;
+mod governor;
 mod load;
 mod node;
 mod papers;
@@ -47,6 +48,7 @@ pub(crate) use controller::{
     SpacesArgs,
 };
 pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};
+pub(crate) use governor::GovernorArgs;
 pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadVectorArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
 pub(crate) use papers::PapersArgs;
@@ -127,6 +129,8 @@ pub(crate) enum Command {
     Report(ReportArgs),
     /// Watch a running server that was started with --metrics
     Top(TopArgs),
+    /// Give each of the machine's programs with far memory as much local memory as it needs, of what there is
+    Governor(GovernorArgs),
     /// Show and change settings of running processes: kv servers and programs under run
     Ctl(CtlArgs),
     Workload(workload::WorkloadArgs),
@@ -283,6 +287,8 @@ pub(crate) enum BenchWhat {
     Victims(Json<victims::Settings>),
     /// Programs that find out by themselves how much local memory they need, beside all of it local
     Auto(Json<programs::auto::Settings>),
+    /// Two programs that trade phases, with fixed halves of memory and under yonder governor
+    Governor(Json<programs::trade::Settings>),
     /// What yonder size predicts of programs, and what they take
     Size(Json<programs::size::Settings>),
     /// Pages of each store read and written at random, without paging; beside fio

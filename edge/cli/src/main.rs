@@ -43,6 +43,7 @@ fn main() -> ExitCode {
         Command::Papers(args) => commands::papers::run(&args),
         Command::Report(args) => commands::report::run(&args),
         Command::Top(args) => commands::top::run(&args),
+        Command::Governor(args) => commands::governor::run(&args),
         Command::Ctl(args) => commands::ctl::run(&args),
         Command::Workload(args) => commands::workload::run(&args),
         Command::Reference(args) => commands::reference::run(&args),

@@ -14,7 +14,7 @@ const TRAP: Nanos = 1_500;
 pub struct Effort {
     /// CPU time of all of its threads, without what faults and reclaim have taken.
     pub worked: Nanos,
-    /// How long faults have held threads up that are not workers, traps included.
+    /// How long faults have held its threads and unithreads up, traps included.
     pub stalled: Nanos,
 }
 

@@ -15,6 +15,7 @@ mod series;
 mod servers;
 pub mod size;
 mod told;
+pub mod trade;
 mod trial;
 
 use std::ffi::OsString;

@@ -1,21 +1,24 @@
-//! `phases`: a table of `size` bytes, all of which is worked on in turn with a tenth of it, another one each time.
+//! `phases`: records of a table of `size` bytes are updated, in turn among all of them and among a tenth, another one
+//! each time. Which are next is drawn for as many together as a page has.
 //!
 //! How much memory such a program needs depends on when it is asked: a limit that is enough for all of the time is too
-//! much for most of it.
+//! much for half of it. With an odd seed it begins with a tenth, so two of them can trade phases.
 
-use rand::Rng as _;
+use rand::Rng;
 
 use crate::checksum::Checksum;
 use crate::random::{Use, generator};
 use crate::result::{Details, Outcome, Settings, WorkloadError, require, timed};
 
 /// Times that all is worked on, and then a part.
-const ROUNDS: usize = 4;
+const ROUNDS: usize = 2;
 /// One of so many parts.
 const PARTS: usize = 10;
-/// Updates of the part for each record of the table, and passes over all of it.
-const UPDATES: usize = 36;
-const PASSES: usize = 4;
+/// Updates for each record of the table. Those of a part are quick, as caches have it.
+const UPDATES_OF_ALL: usize = 256;
+const UPDATES_OF_PART: usize = 1024;
+/// Records that are updated one after the other.
+const RUN: usize = 64;
 
 #[derive(Clone, Copy)]
 struct Record {
@@ -40,27 +43,20 @@ pub(crate) fn run(settings: &Settings) -> Result<Outcome, WorkloadError> {
     let (mut table, setup_seconds) = timed(|| (0..records).map(record).collect::<Vec<Record>>());
     let mut order = generator(settings.seed, Use::Order);
     let (mut all_seconds, mut part_seconds) = (0.0, 0.0);
-    for round in 0..ROUNDS {
-        let ((), seconds) = timed(|| {
-            for pass in 0..PASSES {
-                table.iter_mut().for_each(|record| record.update(pass as u64));
-            }
-        });
-        all_seconds += seconds;
-        let part = records / PARTS;
-        // Parts that lie apart.
-        let part = &mut table[round * 3 % PARTS * part..][..part];
-        let ((), seconds) = timed(|| {
-            for _ in 0..records * UPDATES {
-                let with = order.random::<u64>();
-                let which = ((with >> 32) * part.len() as u64) >> 32;
-                part[which as usize].update(with);
-            }
-        });
-        part_seconds += seconds;
+    let part = records / PARTS;
+    for phase in 0..2 * ROUNDS {
+        if phase % 2 == (settings.seed % 2) as usize {
+            let ((), seconds) = timed(|| update(&mut table, records * UPDATES_OF_ALL, &mut order));
+            all_seconds += seconds;
+        } else {
+            // Parts that lie apart.
+            let part = &mut table[phase / 2 * 3 % PARTS * part..][..part];
+            let ((), seconds) = timed(|| update(part, records * UPDATES_OF_PART, &mut order));
+            part_seconds += seconds;
+        }
     }
     let updates: u64 = table.iter().map(|record| record.updates).sum();
-    require(|| updates == (ROUNDS * records * (PASSES + UPDATES)) as u64, "updates are missing")?;
+    require(|| updates == (ROUNDS * records * (UPDATES_OF_ALL + UPDATES_OF_PART)) as u64, "updates are missing")?;
     let folded = table.iter().fold(0_u64, |folded, record| folded.rotate_left(7) ^ record.value);
     Ok(Outcome {
         bytes: (records * size_of::<Record>()) as u64,
@@ -69,4 +65,17 @@ pub(crate) fn run(settings: &Settings) -> Result<Outcome, WorkloadError> {
         check: Checksum::of([updates, folded]).text(),
         details: Details::Phases { records, all_seconds, part_seconds },
     })
+}
+
+/// So many updates, of records behind one another from one that is drawn on.
+fn update(records: &mut [Record], updates: usize, order: &mut impl Rng) {
+    let runs = records.len().div_ceil(RUN);
+    let mut left = updates;
+    while left > 0 {
+        let with = order.random::<u64>();
+        let which = (((with >> 32) * runs as u64) >> 32) as usize * RUN;
+        let end = (which + left.min(RUN)).min(records.len());
+        records[which..end].iter_mut().for_each(|record| record.update(with));
+        left -= end - which;
+    }
 }

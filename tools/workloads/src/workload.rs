@@ -111,7 +111,7 @@ mod tests {
             ("bc", "d40ab9229d614c7c"),
             ("frame", "12e9d4ed02a9f5c3"),
             ("linked-list", "681c22c2faddee27"),
-            ("phases", "4ff3460dee2df2b8"),
+            ("phases", "59fc2c5148c628f4"),
         ];
         assert_eq!(checks.each_ref().map(|(name, check)| (*name, check.as_str())), known);
     }

@@ -6,6 +6,7 @@ mod auto;
 mod del_get;
 mod errors;
 mod fault_breakdown;
+mod governor;
 mod launch;
 mod notify;
 mod peers;
@@ -105,6 +106,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::Threads(args) => threads::run(args)?,
         BenchWhat::Victims(args) => victims::run(args)?,
         BenchWhat::Auto(args) => auto::run(args)?,
+        BenchWhat::Governor(args) => governor::run(args)?,
         BenchWhat::Size(args) => size::run(args)?,
         BenchWhat::Store(args) => store::run(args)?,
         BenchWhat::Rread(args) => remote::run_rread(args)?,

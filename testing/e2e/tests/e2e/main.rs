@@ -22,6 +22,7 @@ mod dying_node;
 mod etcd_server;
 mod figures;
 mod files;
+mod governor;
 mod hostile_clients;
 mod local_limit;
 mod memory_nodes;

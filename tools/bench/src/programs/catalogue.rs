@@ -88,7 +88,7 @@ pub(super) const PROGRAMS: &[Program] = &[
     workload("bc", |yonder, _, scale| own(yonder, "bc", scale.pick("4MiB", "64MiB"))),
     workload("frame", |yonder, _, scale| own(yonder, "frame", scale.pick("4MiB", "256MiB"))),
     workload("linked-list", |yonder, _, scale| own(yonder, "linked-list", scale.pick("1MiB", "64MiB"))),
-    workload("phases", |yonder, _, scale| own(yonder, "phases", scale.pick("4MiB", "256MiB"))),
+    workload("phases", |yonder, _, scale| own(yonder, "phases", scale.pick("2MiB", "128MiB"))),
 ];
 
 /// One of `yonder workload`.
