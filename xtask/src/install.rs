@@ -1,5 +1,6 @@
 //! `cargo xtask install --prefix DIR`: the command, the library that `yonder run` preloads, the guides beside it, the C
-//! library, its headers and its pkg-config file, and the header for guides, where programs of this machine find them.
+//! library, its headers and its pkg-config file, the header for guides, and the governor's service, where this machine
+//! finds them.
 //!
 //! [`Built`] is what cargo has made: of a release build, or what lies in a folder of cargo's that `--from` names, for
 //! who has built already. Each file is written beside its place and then renamed, so that a program that runs keeps
@@ -17,6 +18,9 @@ use crate::cargo::{cargo, made, typed};
 const ABI_VERSION: &str = "0";
 /// Where the header and the template are.
 const INTERFACE: &str = "edge/capi";
+/// Where services for systemd are, and what that of the governor is called.
+const SERVICES: &str = "edge/cli/systemd";
+const GOVERNOR: &str = "yonder-governor.service";
 /// Where the header for guides is, and where the guides are.
 const GUIDE_HEADER: &str = "sys/plugin/include/yonder_guide.h";
 const GUIDES: &str = "edge/guides";
@@ -166,9 +170,10 @@ impl Built {
 fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<Vec<PathBuf>, String> {
     let template = root.join(INTERFACE).join("yonder.pc.in");
     let headers = root.join(INTERFACE).join("include");
-    let described = String::from_utf8_lossy(&read(&template)?)
-        .replace("@PREFIX@", &prefix.to_string_lossy())
-        .replace("@VERSION@", version);
+    let filled_in = |template: &Path| -> Result<String, String> {
+        let text = String::from_utf8_lossy(&read(template)?).replace("@PREFIX@", &prefix.to_string_lossy());
+        Ok(text.replace("@VERSION@", version))
+    };
     let real = format!("libyonder.so.{version}");
     let soname = format!("libyonder.so.{ABI_VERSION}");
     let mut places = vec![
@@ -181,7 +186,12 @@ fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<V
         place(&read(&headers.join("yonder.h"))?, prefix.join("include/yonder.h"), Use::Read)?,
         place(&read(&headers.join("yonder_threads.h"))?, prefix.join("include/yonder_threads.h"), Use::Read)?,
         place(&read(&root.join(GUIDE_HEADER))?, prefix.join("include/yonder_guide.h"), Use::Read)?,
-        place(described.as_bytes(), prefix.join("lib/pkgconfig/yonder.pc"), Use::Read)?,
+        place(filled_in(&template)?.as_bytes(), prefix.join("lib/pkgconfig/yonder.pc"), Use::Read)?,
+        place(
+            filled_in(&root.join(SERVICES).join(GOVERNOR))?.as_bytes(),
+            prefix.join("lib/systemd/system").join(GOVERNOR),
+            Use::Read,
+        )?,
     ];
     // `yonder run` looks for guides in the folder of what it preloads.
     for guide in &built.guides {
@@ -284,7 +294,7 @@ mod tests {
         for _ in 0..2 {
             let installed = install(&root, &built, &to.0, "1.2.3").unwrap();
             assert!(
-                installed.len() == 10 + guides.len()
+                installed.len() == 11 + guides.len()
                     && installed.iter().all(|path| path.starts_with(&to.0) && path.exists())
             );
         }
@@ -301,9 +311,11 @@ mod tests {
         assert!(described.starts_with(&format!("prefix={}\n", to.0.display())), "{described}");
         assert!(read("include/yonder.h").contains("yonder_process_create"));
         assert!(read("include/yonder_threads.h").contains("yonder_spawn"));
+        let service = read("lib/systemd/system/yonder-governor.service");
+        assert!(service.contains(&format!("\nExecStart={}/bin/yonder governor ", to.0.display())), "{service}");
         let mode = |name: &str| fs::metadata(to.0.join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("bin/yonder"), mode("lib/libyonder.a")), (0o755, 0o644));
-        assert_eq!(fs::read_dir(to.0.join("lib")).unwrap().count(), 6, "nothing is left beside");
+        assert_eq!(fs::read_dir(to.0.join("lib")).unwrap().count(), 7, "nothing is left beside");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! [`Stalls`]: how long faults have held threads and unithreads up.
 //!
-//! From where a fault comes to the pager to where its page is there, so what the trap itself takes is not in it, nor how
-//! long a unithread waits for its worker then. Of unithreads major faults count.
+//! From where a fault comes to the pager to where its page is there, so what the trap itself takes is not in it, nor
+//! how long a unithread waits for its worker then. Of unithreads major faults count.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -36,8 +36,10 @@ const PRESSURE_LOW: f64 = 0.5;
 const RATE: f64 = 0.05;
 const RATE_MIN: f64 = 0.01;
 const RATE_MAX: f64 = 0.5;
-/// The same where others wait for it.
-const RATE_GIVEN: f64 = 2.0;
+/// Part of the rate that is left where a program begins to miss what was taken in haste.
+const RATE_FALLS: f64 = 4.0;
+/// So many times as fast where others wait for memory, and so much faster from one moment to the next.
+const HASTE: f64 = 4.0;
 /// Time in which that doubles while nothing is missed.
 const DOUBLES_IN: f64 = 1e9;
 /// Part by which local memory may grow until the next look, and pages that come on top.
@@ -64,6 +66,8 @@ pub struct Auto {
     stalled: f64,
     /// Share of local memory that is taken in a second.
     rate: f64,
+    /// Whether something was taken in haste since it last missed any.
+    was_hasty: bool,
     limit: Option<u64>,
 }
 
@@ -88,6 +92,7 @@ impl Auto {
             worked,
             stalled,
             rate: RATE,
+            was_hasty: false,
             limit: None,
         }
     }
@@ -97,7 +102,7 @@ impl Auto {
         self.next_beside(now, false)
     }
 
-    /// As [`Auto::next`]. If others wait for memory, what is not missed is given back at once, whatever is owed.
+    /// As [`Auto::next`]. If others wait for memory, what is not missed is given back in haste.
     pub fn next_beside(&mut self, now: Moment, others_wait: bool) -> Option<u64> {
         let Some(before) = self.before.replace(now) else { return self.limit };
         let since = |now: Nanos, before: Nanos| now.saturating_sub(before) as f64;
@@ -108,17 +113,20 @@ impl Auto {
         let older = (-passed / WINDOW).exp();
         (self.worked, self.stalled) = (self.worked * older + worked, self.stalled * older + stalled);
         let pressure = self.pressure();
-        let is_given = others_wait && pressure < PRESSURE_LOW;
-        let is_saved = self.allowance > 0.0 || is_given;
+        let is_saved = self.allowance > 0.0;
         if pressure > PRESSURE_MAX || pressure > 1.0 && !is_saved {
-            self.rate = (self.rate * (-passed / DOUBLES_IN).exp2()).max(RATE_MIN);
+            // What was taken in haste was too much.
+            let falls = if std::mem::take(&mut self.was_hasty) { RATE_FALLS } else { (passed / DOUBLES_IN).exp2() };
+            self.rate = (self.rate / falls).max(RATE_MIN);
             let wanted = now.local + now.local / GROWTH_PART + GROWTH_PAGES;
             self.limit = self.limit.map(|limit| limit.max(wanted));
         } else if pressure < 1.0 && is_saved {
+            let (haste, lag_part) = if others_wait { (HASTE, LAG_PART_GIVEN) } else { (1.0, LAG_PART) };
             if pressure < PRESSURE_LOW {
-                self.rate = (self.rate * (passed / DOUBLES_IN).exp2()).min(RATE_MAX);
+                self.rate = (self.rate * (haste * passed / DOUBLES_IN).exp2()).min(RATE_MAX);
             }
-            let (rate, lag_part) = if is_given { (RATE_GIVEN, LAG_PART_GIVEN) } else { (self.rate, LAG_PART) };
+            let rate = haste * self.rate;
+            self.was_hasty |= others_wait;
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
             let taken = (rate * passed / 1e9 * now.local as f64) as u64;
             // What is new has room.

@@ -131,7 +131,8 @@ impl Controlled for FarControl {
             ("advised_out_pages", counts.advised_out_pages),
             ("advised_ahead_pages", counts.advised_ahead_pages),
         ];
-        numbers.into_iter().fold(Row::new(), |row, (name, number)| row.with(name, number))
+        let row = Row::new().with("soft_limit_bytes", self.tuning.soft_limit());
+        numbers.into_iter().fold(row, |row, (name, number)| row.with(name, number))
     }
 
     fn regions(&self) -> Vec<Row> {

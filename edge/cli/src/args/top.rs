@@ -11,6 +11,9 @@ pub(crate) struct TopArgs {
     /// Where the server's metrics are: what it was given as --metrics
     #[arg(long, value_name = "ADDR", default_value = yonder_metrics::DEFAULT_ADDRESS)]
     pub(crate) attach: String,
+    /// Show all processes with far memory instead: kv servers and programs under run. Root sees those of all users
+    #[arg(long, conflicts_with = "attach")]
+    pub(crate) processes: bool,
     /// Time between two looks, over which rates are shown
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub(crate) interval: Duration,

@@ -76,6 +76,9 @@ fn a_server_that_is_stopped_holds_nobody_up_and_one_that_is_exempt_keeps_what_it
     client.fill(&CONTENT, 0..CONTENT.keys, 1);
     client.verify(&CONTENT, 0..CONTENT.keys, 1);
     assert_eq!(limit(&together, &exempt), 40 * MIB);
+    let top = together.run(&["top", "--processes", "--once", "--interval", "100ms"]);
+    let rows = |pid: &str| top.stdout.lines().filter(|line| line.trim_start().starts_with(pid)).count();
+    assert_eq!([&stopped_pid, &exempt_pid, &other_pid].map(|pid| rows(pid)), [0, 1, 1], "{}", top.stdout);
     // What the stopped one may have is not given to others.
     assert!(limit(&together, &other) <= 64 * MIB - 2 * MIB);
     stopped.signal(Signal::CONT);
