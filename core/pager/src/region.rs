@@ -104,6 +104,13 @@ impl<M: Machine> RegionCore<M> {
         self.gates.len()
     }
 
+    /// Mapped pages of the blocks that are held now, which nothing can take away.
+    pub(crate) fn held_pages(&self) -> u64 {
+        let blocks = (0..self.blocks().narrow_u32()).map(BlockIndex);
+        let held = blocks.filter(|block| self.block_gate(*block).is_held());
+        held.map(|block| u64::from(self.counts.resident_in(block))).sum()
+    }
+
     /// Whether the block is lent to the kernel: all of its pages are, or none. Nobody else lends or recalls it
     /// meanwhile.
     pub(crate) fn is_lent(&self, block: BlockIndex) -> bool {

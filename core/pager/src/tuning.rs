@@ -29,6 +29,9 @@ pub const COLD_BANDS: [Duration; 5] = [
     Duration::from_secs(600),
 ];
 
+/// A limit is at least so many times what is held.
+const HELD_PARTS: u64 = 2;
+
 /// Settings and counts of one far memory. See [`Pager::tuning`].
 pub struct Tuning<M: Machine> {
     limits: Arc<Limits>,
@@ -94,6 +97,14 @@ pub enum TuningError {
     /// An age that would write every page at once.
     #[error("a standby age of {0:?} is too short: give at least {STANDBY_AGE_MIN:?}")]
     AgeTooShort(Duration),
+    /// A limit that leaves too little room beside what is held.
+    #[error("{} are locked or in use by system calls: give at least {}", format_bytes(*.held), format_bytes(*.least))]
+    Held {
+        /// Bytes in blocks that are held.
+        held: u64,
+        /// The smallest limit.
+        least: u64,
+    },
     /// A limit that local memory cannot have.
     #[error(transparent)]
     Local(#[from] ConfigError),
@@ -173,12 +184,18 @@ impl<M: Machine> Tuning<M> {
         self.running().map(|pager| pager.limit() * PAGE_BYTES as u64)
     }
 
-    /// Changes [`Tuning::local`], to at most the largest that the far memory was made for, which `None` is. Faults obey
-    /// it at once, and what is local beyond it is taken away from now on.
+    /// Changes [`Tuning::local`], to at most the largest that the far memory was made for, which `None` is, and at least
+    /// twice what is in blocks that are held now: what is locked cannot leave. Faults obey it at once, and what is local
+    /// beyond it is taken away from now on.
     pub fn set_local(&self, bytes: Option<u64>) -> Result<(), TuningError> {
+        let held = self.each_region(|_, core| core.held_pages()).into_iter().sum::<u64>() * PAGE_BYTES as u64;
         self.change(|pager| {
             let most = pager.config.local_bytes_max;
-            let policy = Config { local_bytes: bytes.unwrap_or(most), ..pager.config }.policy()?;
+            let bytes = bytes.unwrap_or(most);
+            if bytes < held * HELD_PARTS {
+                return Err(TuningError::Held { held, least: held * HELD_PARTS });
+            }
+            let policy = Config { local_bytes: bytes, ..pager.config }.policy()?;
             pager.set_policy(&policy);
             Ok(())
         })

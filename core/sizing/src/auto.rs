@@ -195,8 +195,11 @@ mod tests {
         peak: u64,
     }
 
+    /// Which page is touched next.
+    type NextPage = Box<dyn FnMut(&mut SmallRng) -> u32>;
+
     /// A program of `phases`, each of which works for so long and says which page is touched next.
-    fn run(slowdown: f64, phases: &mut [(Nanos, Box<dyn FnMut(&mut SmallRng) -> u32>)]) -> Run {
+    fn run(slowdown: f64, phases: &mut [(Nanos, NextPage)]) -> Run {
         let (mut auto, mut lru, mut rng) = (Auto::new(slowdown, 64), Lru::default(), SmallRng::seed_from_u64(7));
         let (mut now, mut ever) = (Moment::default(), std::collections::HashSet::new());
         let (mut ticked, mut sum, mut ticks, mut limit, mut peak) = (0, 0, 0, None, 0);
@@ -225,11 +228,11 @@ mod tests {
         Run { slowdown: now.stalled as f64 / now.worked as f64, local: sum as f64 / f64::from(ticks), peak }
     }
 
-    fn among(pages: std::ops::Range<u32>) -> Box<dyn FnMut(&mut SmallRng) -> u32> {
+    fn among(pages: std::ops::Range<u32>) -> NextPage {
         Box::new(move |rng| rng.random_range(pages.clone()))
     }
 
-    fn in_turn(pages: std::ops::Range<u32>) -> Box<dyn FnMut(&mut SmallRng) -> u32> {
+    fn in_turn(pages: std::ops::Range<u32>) -> NextPage {
         let mut next = pages.start;
         Box::new(move |_| {
             next = if next + 1 < pages.end { next + 1 } else { pages.start };

@@ -38,6 +38,7 @@ fn refusal(error: &TuningError) -> Refusal {
         | TuningError::QuotaTooSmall(_)
         | TuningError::AgeTooShort(_)
         | TuningError::Local(_)
+        | TuningError::Held { .. }
         | TuningError::NoPages => Refusal::Refused(error.to_string()),
     }
 }

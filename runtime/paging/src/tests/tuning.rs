@@ -43,6 +43,18 @@ fn settings_are_checked_and_outlive_the_far_memory() {
     assert_eq!(messages[1], "a quota of 4 KiB is too small: give at least 256 KiB, or none");
     assert_eq!(messages[2], "a batch of 0 pages is too small: give at least 1");
     assert_eq!(messages[3], "a standby age of 0ns is too short: give at least 1ms");
+    tuning.set_process_quota(None).unwrap();
+    tuning.set_region_quota(0, None).unwrap();
+    // What is held could not leave.
+    (0..2 << 20).step_by(PAGE_BYTES).for_each(|offset| region.write_u64(offset, 1).unwrap());
+    let held = region.hold(0, 1).unwrap();
+    let refused = tuning.set_local(Some(LOCAL - 1)).unwrap_err();
+    assert_eq!(refused, TuningError::Held { held: 2 << 20, least: 4 << 20 });
+    drop(held);
+    assert_eq!((tuning.set_local(Some(2 << 20)), tuning.local()), (Ok(()), Some(2 << 20)));
+    assert!(tuning.set_local(Some(2 * LOCAL)).is_err(), "it was made for less");
+    assert_eq!((tuning.set_local(None), tuning.local()), (Ok(()), Some(LOCAL)));
+    tuning.set_process_quota(Some(2 * LOCAL)).unwrap();
     drop(region);
     assert_eq!(tuning.regions(), []);
     drop(far);
