@@ -121,6 +121,7 @@ impl<M: Machine> Pager<M> {
         let policy = config.policy()?;
         let local = LocalMemory::new(&config, &policy)?;
         let loans = Loans::new(config.lends && M::can_lend(&space));
+        let frames = local.frames.count() as u64;
         let write_back = M::queue_pair(&fabric, Module::WriteBack, local.frames.mapping())?;
         let pager = Self {
             id: IDS.fetch_add(1, Ordering::Relaxed),
@@ -129,7 +130,7 @@ impl<M: Machine> Pager<M> {
             local,
             loans,
             reclaim: ReclaimState::new(write_back),
-            watermarks: Watermarks::new(&policy),
+            watermarks: Watermarks::new(&policy, frames),
             ports: Ports::new(),
             node: NodeState::new::<M>(&config, &fabric),
             threads: Threads::default(),

@@ -225,6 +225,10 @@ impl<M: Machine> Reclaimer<M> {
         if !self.working {
             return self.rest(&policy, pass);
         }
+        // There is room, and no frame to fetch into.
+        if starved && usage.spare_frames + usage.headroom == 0 && usage.standby > 0 {
+            return self.drain(Policy::DRAIN_PAGES.min(usage.standby), pass);
+        }
         // What is lent and not there costs nothing to give.
         if pager.loans.blocks() > 0 {
             pager.loans.press();

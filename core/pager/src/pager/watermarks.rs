@@ -12,6 +12,8 @@ use crate::reclaim::{Margin, Policy};
 /// See the head of this file.
 pub(crate) struct Watermarks {
     in_force: Mutex<InForce>,
+    /// Frames there are.
+    frames: u64,
     /// Charged pages above which reclaim should start. Written under the lock, and read by anyone.
     start_above: AtomicU64,
 }
@@ -29,10 +31,10 @@ struct InForce {
 }
 
 impl Watermarks {
-    pub(crate) fn new(policy: &Policy) -> Self {
+    pub(crate) fn new(policy: &Policy, frames: u64) -> Self {
         let in_force = InForce { of_limit: *policy, of_soft_limit: None, pages: 0, margin: Margin::default() };
         let start_above = AtomicU64::new(in_force.policy().start_above());
-        Self { in_force: Mutex::new(in_force), start_above }
+        Self { in_force: Mutex::new(in_force), frames, start_above }
     }
 
     /// From now on `policy` is that of the limit; `also` is what has to keep the same one of two changes at once.
@@ -66,7 +68,7 @@ impl Watermarks {
     fn change(&self, change: impl FnOnce(&mut InForce)) -> Policy {
         let mut in_force = self.in_force.lock().expect(NO_PANICS);
         change(&mut in_force);
-        let policy = in_force.policy();
+        let policy = in_force.policy().for_frames(self.frames);
         self.start_above.store(policy.start_above(), Ordering::Relaxed);
         policy
     }

@@ -124,6 +124,12 @@ impl Policy {
             .checked())
     }
 
+    /// The same with no more on standby than half of so many frames, which fetches and sweeps need as well.
+    #[must_use]
+    pub fn for_frames(self, frames: u64) -> Self {
+        Self { standby: self.standby.min(frames / 2), ..self }
+    }
+
     /// The same limit and shares for `pages` pages of far memory in all, and faults that need `margin`. More is never
     /// kept free than could be asked for: pages that all fit beside the reserve stay, and of pages that almost fit, few
     /// are away.

@@ -206,3 +206,30 @@ fn reclaim_gets_along_with_few_frames() {
         assert_eq!(fake::word(&region, page), u64::from(page) + 1);
     }
 }
+
+/// A fetch needs a frame where far memory is not mapped, and reclaim, which has done its work, must not have taken all.
+#[test]
+fn frames_are_left_for_fetches_where_reclaim_rests() {
+    let pages = 88 * BLOCK_PAGES as u32;
+    let config = Config { frames_max: 0, ..Config::with_local(256 << 20) };
+    let region = fake::untouched_region(config, pages, None);
+    let (pager, mut turns) = (&*region.pager, ReclaimTurns::default());
+    for page in 0..pages {
+        assert_eq!(region.bring(PageIndex(page).offset()), Ok(()));
+        region.memory().write(PageIndex(page).offset(), &u64::from(page + 1).to_le_bytes());
+    }
+    // Its share of standby pages is more than there are frames.
+    pager.set_soft_limit(Some(41_500));
+    while pager.wants_reclaim(Fake::now()) || pager.local.counts.writing() > 0 {
+        turns.take(pager);
+    }
+    let usage = pager.local.usage();
+    assert!(usage.spare_frames + usage.headroom >= BLOCK_PAGES as u64, "{usage:?}");
+    let is_remote = |page: &u32| region.table.load(PageIndex(*page)).state() == State::Remote;
+    let remote: Vec<u32> = (0..pages).filter(is_remote).take(100).collect();
+    assert_eq!(remote.len(), 100);
+    for page in remote {
+        assert_eq!(region.bring(PageIndex(page).offset()), Ok(()));
+        assert_eq!(fake::word(&region, page), u64::from(page) + 1);
+    }
+}
