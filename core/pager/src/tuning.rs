@@ -184,9 +184,9 @@ impl<M: Machine> Tuning<M> {
         self.running().map(|pager| pager.limit() * PAGE_BYTES as u64)
     }
 
-    /// Changes [`Tuning::local`], to at most the largest that the far memory was made for, which `None` is, and at least
-    /// twice what is in blocks that are held now: what is locked cannot leave. Faults obey it at once, and what is local
-    /// beyond it is taken away from now on.
+    /// Changes [`Tuning::local`], to at most the largest that the far memory was made for, which `None` is, and at
+    /// least twice what is in blocks that are held now: what is locked cannot leave. Faults obey it at once, and what
+    /// is local beyond it is taken away from now on.
     pub fn set_local(&self, bytes: Option<u64>) -> Result<(), TuningError> {
         let held = self.each_region(|_, core| core.held_pages()).into_iter().sum::<u64>() * PAGE_BYTES as u64;
         self.change(|pager| {

@@ -37,7 +37,7 @@ const RATE: f64 = 0.05;
 const RATE_MIN: f64 = 0.01;
 const RATE_MAX: f64 = 0.5;
 /// Part of the rate that is left where a program begins to miss what was taken in haste.
-const RATE_FALLS: f64 = 4.0;
+const RATE_FALLS: f64 = 8.0;
 /// So many times as fast where others wait for memory, and so much faster from one moment to the next.
 const HASTE: f64 = 4.0;
 /// Time in which that doubles while nothing is missed.

@@ -214,7 +214,10 @@ impl Far {
             place.tell_space(Space { process, namespace, number: space.pid, capability: space.capability });
         }
         let recorded = place.as_ref().and_then(|place| recorded::observe(heap.region(), settings, place, complain));
-        let control = settings.control.as_deref().and_then(|folder| listen(folder, heap.region().far()));
+        let control = settings
+            .control
+            .as_deref()
+            .and_then(|folder| listen(folder, heap.region().far(), settings.slowdown.is_some()));
         let bounces = Bounces::new().map_err(|error| error.to_string())?;
         let held = HeldPages::none_of(heap.region().bytes()).map_err(|error| error.to_string())?;
         let (peak_bytes, forked, calls) = (AtomicU64::new(0), AtomicBool::new(false), Calls::default());
@@ -321,8 +324,8 @@ fn tell_process(place: &ProcessSlot) {
 }
 
 /// Lets `yonder ctl` ask this process. If it cannot, that is all that is wrong.
-fn listen(folder: &Path, far: &FarMemory) -> Option<ControlServer> {
-    let server = ControlServer::start(folder, Arc::new(FarControl::new(far.clone())));
+fn listen(folder: &Path, far: &FarMemory, finds_out: bool) -> Option<ControlServer> {
+    let server = ControlServer::start(folder, Arc::new(FarControl::new(far.clone()).that_finds_out(finds_out)));
     server.inspect_err(|error| complain(&format!("yonder ctl will not find this process: {error}"))).ok()
 }
 

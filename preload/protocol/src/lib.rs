@@ -21,7 +21,7 @@ mod word_log;
 
 pub use modules::{Module, Modules};
 pub use record::{FaultMap, RECORDS_MAX, Record, Recorder, monotonic_ns};
-pub use sample::{Sampler, read_sample, samples};
+pub use sample::{SAMPLE_TOUCHES_MAX, Sampler, read_sample, samples};
 pub use scale::Folded;
 pub use settings::{Faults, Settings, SettingsError, Transfer, WINDOW};
 pub use shared_stats::{

@@ -13,8 +13,10 @@ use yonder_units::PageIndex;
 
 use crate::word_log::{LogKind, WordLog};
 
+/// Touches that a sample has room for. What is touched then is not in it.
+pub const SAMPLE_TOUCHES_MAX: u64 = (1 << 23) - 2;
 /// Samples, which take 64 MiB at most.
-static SAMPLE: LogKind = LogKind { magic: 0x0031_4c50_4d53_4e59, words_max: (1 << 23) - 2, name: "sample" };
+static SAMPLE: LogKind = LogKind { magic: 0x0031_4c50_4d53_4e59, words_max: SAMPLE_TOUCHES_MAX, name: "sample" };
 
 /// Where a process writes what it touches of the sample.
 pub struct Sampler {

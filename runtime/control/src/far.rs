@@ -13,6 +13,7 @@ pub struct FarControl {
     far: FarMemory,
     tuning: Tuning,
     command: String,
+    finds_out: bool,
 }
 
 impl FarControl {
@@ -20,7 +21,13 @@ impl FarControl {
     #[must_use]
     pub fn new(far: FarMemory) -> Self {
         let tuning = far.tuning();
-        Self { far, tuning, command: command_line() }
+        Self { far, tuning, command: command_line(), finds_out: false }
+    }
+
+    /// The process sets its soft limit itself: others leave it alone.
+    #[must_use]
+    pub fn that_finds_out(self, finds_out: bool) -> Self {
+        Self { finds_out, ..self }
     }
 }
 
@@ -51,6 +58,7 @@ impl Controlled for FarControl {
             .with("quota_bytes", self.tuning.process_quota())
             .with("local_bytes", self.far.local())
             .with("local_bytes_max", self.far.local_max())
+            .with("finds_out", u64::from(self.finds_out))
             .with("far", self.far.url())
             .with("command", self.command.as_str())
     }

@@ -100,9 +100,15 @@ impl Folder {
         self.path.join(format!("{pid}{SOCKET}"))
     }
 
-    /// Whether a process of this user may be believed, or told, what concerns the folder's owner.
+    /// Whether a process of this user may be told what concerns the folder's owner, and tell him.
     pub(crate) fn trusts(&self, user: u32) -> bool {
         user == self.owner || user == ROOT
+    }
+
+    /// Whose processes have their sockets here: no others answer.
+    #[must_use]
+    pub fn owner(&self) -> u32 {
+        self.owner
     }
 
     /// The processes that have sockets here, by their numbers. Sockets that nobody listens at are removed.
@@ -127,6 +133,10 @@ impl Folder {
     /// Removes the socket of a process that is gone; whether it was.
     pub(crate) fn remove_if_stale(&self, pid: u32) -> bool {
         let path = self.socket(pid);
+        // In a folder of another user it may be a link by the next moment.
+        if self.owner != geteuid().as_raw() {
+            return false;
+        }
         // A socket gets its name when it is listened at, so nobody is about to. Another error says nothing.
         connect_at_once(&path) == Err(Errno::CONNREFUSED) && std::fs::remove_file(&path).is_ok()
     }
@@ -139,7 +149,7 @@ impl Folder {
             Err(error) if error.kind() == ErrorKind::NotFound => return Ok(false),
             found => found.map_err(|error| wrong(format!("cannot be looked at: {error}")))?,
         };
-        if !found.file_type().is_socket() || !self.trusts(found.uid()) || found.mode() & OF_OTHERS != 0 {
+        if !found.file_type().is_socket() || found.uid() != self.owner || found.mode() & OF_OTHERS != 0 {
             return Err(wrong("is no socket of this user's alone: remove it".to_owned()));
         }
         Ok(true)

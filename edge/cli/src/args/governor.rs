@@ -40,7 +40,7 @@ pub(crate) struct GovernorArgs {
     #[arg(long, value_name = "WHO")]
     pub(crate) exempt: Vec<String>,
     /// What each program has in any case
-    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = parse_bytes)]
+    #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = least)]
     pub(crate) least: u64,
     /// Time between two looks
     #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = positive_duration)]
@@ -79,6 +79,16 @@ impl FromStr for Of<Weight> {
     }
 }
 
+/// As little as local memory can be.
+fn least(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text).map_err(|error| error.to_string())?;
+    if bytes < LEAST_MIN {
+        return Err(format!("'{text}' is too little for a program: type at least 2MiB"));
+    }
+    Ok(bytes)
+}
+
+const LEAST_MIN: u64 = 2 << 20;
 const WEIGHT_MIN: f64 = 0.01;
 const WEIGHT_MAX: f64 = 100.0;
 

@@ -65,7 +65,7 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// Where the processes of this user are asked.
-pub(crate) fn control_folder() -> PathBuf {
+pub(super) fn control_folder() -> PathBuf {
     let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
     folder_of(runtime_dir.as_deref())
 }

@@ -10,7 +10,7 @@ use yonder::units::format_bytes;
 use yonder_metrics::top::TopSettings;
 use yonder_settings::Row;
 
-use super::processes::{Process, Processes};
+use super::processes::{Id, Process, Processes, percent};
 use crate::args::TopArgs;
 use crate::output::line;
 use crate::table::{aligned, titled};
@@ -19,6 +19,10 @@ use crate::table::{aligned, titled};
 const CLEAR: &str = "\x1b[H\x1b[2J";
 /// Counters that rates are made of.
 const COUNTERS: [&str; 5] = ["worked_ns", "stalled_ns", "major_faults", "fetched_bytes", "written_bytes"];
+/// What a process has counted of them.
+type Counted = [u64; COUNTERS.len()];
+/// What of a process needs no rate: its number, sizes, and command.
+type Cells = [String; 6];
 const TITLES: [&str; 10] =
     ["PID", "FAR", "LOCAL", "LIMIT", "SOFT LIMIT", "SLOWER", "MISSES/S", "IN/S", "OUT/S", "COMMAND"];
 
@@ -40,7 +44,7 @@ fn processes(args: &TopArgs) -> anyhow::Result<ExitCode> {
         std::thread::sleep(args.interval);
         let (now, rows) = look(&mut processes);
         let seconds = began.elapsed().as_secs_f64();
-        let cells = rows.into_iter().map(|(pid, cells)| with_rates(cells, before.get(&pid), now[&pid], seconds));
+        let cells = rows.into_iter().map(|(id, cells)| with_rates(cells, before.get(&id), now[&id], seconds));
         let table = aligned(&titled(&TITLES, cells)).join("\n");
         if !lives {
             line(&table)?;
@@ -52,35 +56,34 @@ fn processes(args: &TopArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// What all processes have counted, and the cells of each that need no rate.
-fn look(processes: &mut Processes) -> (BTreeMap<u32, [u64; COUNTERS.len()]>, Vec<(u32, [String; 6])>) {
+fn look(processes: &mut Processes) -> (BTreeMap<Id, Counted>, Vec<(Id, Cells)>) {
     let found = processes.look();
-    let counted = |process: &Process<'_>| {
+    let counted = |process: &Process| {
         let counter = |name| process.stats.number(name).unwrap_or_default();
-        (process.pid, COUNTERS.map(counter))
+        (process.id, COUNTERS.map(counter))
     };
-    let cells = |process: &Process<'_>| {
+    let cells = |process: &Process| {
         let size = |row: &Row, name| row.number(name).map_or_else(|| "-".to_owned(), format_bytes);
-        let [far, local, limit, soft] =
-            ["touched_bytes", "charged_bytes", "local_bytes", "soft_limit_bytes"].map(|name| size(process.stats, name));
-        let command = process.about.text("command").unwrap_or_default();
-        let command: String = command.chars().filter(|letter| !letter.is_control()).collect();
-        let command = if process.answers { command } else { format!("{command} (does not answer)") };
-        (process.pid, [process.pid.to_string(), far, local, limit, soft, command])
+        let [far, local, limit, soft] = ["touched_bytes", "charged_bytes", "local_bytes", "soft_limit_bytes"]
+            .map(|name| size(&process.stats, name));
+        let command = &process.command;
+        let command = if process.answers { command.clone() } else { format!("{command} (does not answer)") };
+        (process.id, [process.pid.to_string(), far, local, limit, soft, command])
     };
     (found.iter().map(counted).collect(), found.iter().map(cells).collect())
 }
 
 fn with_rates(
-    [pid, far, local, limit, soft, command]: [String; 6],
-    before: Option<&[u64; COUNTERS.len()]>,
-    now: [u64; COUNTERS.len()],
+    [pid, far, local, limit, soft, command]: Cells,
+    before: Option<&Counted>,
+    now: Counted,
     seconds: f64,
 ) -> Vec<String> {
     let since: [f64; COUNTERS.len()] = std::array::from_fn(|index| {
         now[index].saturating_sub(before.map_or(now[index], |before| before[index])) as f64
     });
     let [worked, stalled, misses, fetched, written] = since;
-    let slower = if worked > 0.0 { format!("{:.1}%", 100.0 * stalled / worked) } else { "-".to_owned() };
+    let slower = if worked + stalled > 0.0 { percent(stalled / worked.max(1.0)) } else { "-".to_owned() };
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of bytes")]
     let rate = |bytes: f64| format_bytes((bytes / seconds) as u64);
     let misses = format!("{:.0}", misses / seconds);

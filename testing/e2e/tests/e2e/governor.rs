@@ -82,7 +82,16 @@ fn a_server_that_is_stopped_holds_nobody_up_and_one_that_is_exempt_keeps_what_it
     // What the stopped one may have is not given to others.
     assert!(limit(&together, &other) <= 64 * MIB - 2 * MIB);
     stopped.signal(Signal::CONT);
-    governor.wait_for(&format!("\"pid\":{stopped_pid},\"command\""));
+    // It is told again what it should have, whatever it has been told before.
+    assert_eq!(together.run(&["ctl", "set", &stopped_pid, "soft-limit=3MiB"]).code, Some(0));
+    let soft = || {
+        let got = together.run(&["ctl", "get", &stopped_pid, "soft-limit", "--json"]);
+        got.object()["amount"].as_u64()
+    };
+    let give_up = std::time::Instant::now() + yonder_e2e::TIMEOUT;
+    while soft() == Some(3 * MIB) {
+        assert!(std::time::Instant::now() < give_up, "a limit of somebody else stays");
+    }
     looks(governor);
     for server in [stopped, exempt, other] {
         assert_eq!(limit(&together, &server), 40 * MIB);
@@ -104,6 +113,9 @@ fn what_is_typed_wrong_is_one_line_and_a_dry_run_changes_nothing() {
     }
     let server = together.serve(&SERVER);
     let mut governor = govern(&together, &["--memory", "4MiB", "--dry-run"]);
+    governor.wait_for("\"answers\":true");
+    let second = together.run(&["governor", "--memory", "4MiB"]);
+    assert!(second.complaint(1).contains("another governor runs"), "{}", second.stderr);
     (0..3).for_each(|_| _ = governor.wait_for("\"answers\":true"));
     assert_eq!(limit(&together, &server), 40 * MIB);
     assert!(looks(governor).iter().all(|look| number(look, "limit_bytes") <= 4 * MIB), "it says what it would give");

@@ -6,12 +6,15 @@
 mod machine;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use anyhow::ensure;
+use anyhow::{Context as _, bail, ensure};
+use rustix::fs::{FlockOperation, flock};
+use rustix::io::Errno;
 use rustix::process::geteuid;
 use serde::Serialize;
 use yonder::units::{PAGE_BYTES, format_bytes};
@@ -21,11 +24,14 @@ use yonder_sizing::{Governor, Moment, Order, SeenProgram, Terms};
 
 use self::machine::{Machine, tells_pressure};
 use super::bench::stop_on_ctrl_c;
-use super::processes::{Process, Processes};
+use super::ctl::folder_for_programs;
+use super::processes::{Id, Process, Processes, percent};
 use crate::args::GovernorArgs;
 use crate::output::json_line;
 use crate::table::{print, titled};
 
+/// More than any machine has: what others say is cut to that.
+const BYTES_MAX: u64 = 1 << 45;
 /// Where a person looks, a table is printed so often.
 const SHOW_EVERY: Duration = Duration::from_secs(2);
 
@@ -57,6 +63,7 @@ pub(crate) fn run(args: &GovernorArgs) -> anyhow::Result<ExitCode> {
         !args.all_users || geteuid().is_root(),
         "only root governs the processes of all users: leave --all-users out, or type sudo before it"
     );
+    let _alone = alone()?;
     let mut governed = Governed::new(args);
     let shows = std::io::stdout().is_terminal();
     let mut shown: Option<Instant> = None;
@@ -71,8 +78,20 @@ pub(crate) fn run(args: &GovernorArgs) -> anyhow::Result<ExitCode> {
         }
         std::thread::sleep(args.interval.saturating_sub(began.elapsed()));
     }
-    governed.let_go();
     Ok(ExitCode::SUCCESS)
+}
+
+/// Keeps another governor from giving the same memory to others, until it is dropped.
+fn alone() -> anyhow::Result<Option<File>> {
+    let Some(folder) = folder_for_programs() else { return Ok(None) };
+    let path = folder.join("governor.lock");
+    let file = File::options().create(true).truncate(false).write(true).open(&path);
+    let file = file.with_context(|| format!("cannot write {}", path.display()))?;
+    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(Some(file)),
+        Err(Errno::WOULDBLOCK) => bail!("another governor runs: stop it first, or leave it to that one"),
+        Err(error) => Err(error).with_context(|| format!("cannot lock {}", path.display())),
+    }
 }
 
 struct Governed<'a> {
@@ -80,43 +99,47 @@ struct Governed<'a> {
     processes: Processes,
     governor: Governor,
     machine: Machine,
-    /// What each was told last, and how far it was then.
-    told: BTreeMap<u32, (Order, Moment)>,
+    /// How far each was at the last look. Those that are here have limits of ours.
+    before: BTreeMap<Id, Moment>,
 }
 
 impl<'a> Governed<'a> {
     fn new(args: &'a GovernorArgs) -> Self {
         let (processes, governor, machine) = (Processes::new(args.all_users), Governor::default(), Machine::new());
-        Self { args, processes, governor, machine, told: BTreeMap::new() }
+        Self { args, processes, governor, machine, before: BTreeMap::new() }
     }
 
     fn look(&mut self) -> Vec<Look> {
         let found = self.processes.look();
-        let bytes_of = |process: &Process<'_>| number(process.stats, "charged_bytes");
-        let local: u64 = found.iter().map(bytes_of).sum();
-        let total = self.args.memory.unwrap_or_else(|| self.machine.room(local, self.args.keep));
-        let (mut seen, mut looks, mut theirs) = (BTreeMap::new(), Vec::new(), 0);
-        for process in &found {
-            let program = seen_program(process, self.args);
-            looks.push((process.pid, command_of(process), process.answers, program));
-            if process.answers {
-                seen.insert(process.pid, program);
-            } else {
-                // It may take all that it was given.
-                theirs += program.limit.max(program.moment.local);
-            }
-        }
-        let orders = self.governor.look((total / PAGE_BYTES as u64).saturating_sub(theirs), &seen);
+        let total = self.args.memory.unwrap_or_else(|| {
+            // What only the process says is not given to others.
+            let local = found.iter().map(|process| local_bytes(process).min(process.resident_bytes.unwrap_or(0)));
+            self.machine.room(local.fold(0, u64::saturating_add), self.args.keep)
+        });
+        let programs: BTreeMap<Id, SeenProgram> =
+            found.iter().map(|process| (process.id, seen_program(process, self.args))).collect();
+        let (seen, silent): (BTreeMap<_, _>, BTreeMap<_, _>) =
+            programs.iter().partition(|(id, _)| found.iter().any(|process| process.id == **id && process.answers));
+        // They may take all that they were given.
+        let theirs =
+            silent.values().map(|program: &&SeenProgram| program.limit.max(program.moment.local).min(pages(total)));
+        let theirs = theirs.fold(0, u64::saturating_add);
+        let seen = seen.into_iter().map(|(id, program)| (*id, *program)).collect();
+        self.governor.retain(|id| self.processes.is_known(id));
+        let orders = self.governor.look(pages(total).saturating_sub(theirs), &seen);
         if !self.args.dry_run {
-            self.tell(&seen, &orders);
+            self.tell(&found, &seen, &orders);
         }
-        let look = |(pid, command, answers, program): (u32, String, bool, SeenProgram)| {
-            let order = orders.get(&pid).copied().unwrap_or(Order { limit: program.limit, ..Order::default() });
-            let before = self.told.insert(pid, (order, program.moment)).map(|(_, moment)| moment);
+        self.before.retain(|id, _| self.processes.is_known(*id));
+        let look = |process: Process| {
+            let program = programs[&process.id];
+            let order = orders.get(&process.id).copied();
+            let order = order.unwrap_or(Order { limit: program.limit, ..Order::default() });
+            let before = self.before.insert(process.id, program.moment);
             Look {
-                pid,
-                command,
-                answers,
+                pid: process.pid,
+                command: process.command,
+                answers: process.answers,
                 total_bytes: total,
                 local_bytes: bytes(program.moment.local),
                 wanted_bytes: bytes(order.wanted),
@@ -125,60 +148,70 @@ impl<'a> Governed<'a> {
                 slowdown: before.and_then(|before| slowdown(before, program.moment)),
             }
         };
-        let looks: Vec<Look> = looks.into_iter().map(look).collect();
-        self.told.retain(|pid, _| looks.iter().any(|look| look.pid == *pid));
-        looks
+        found.into_iter().map(look).collect()
     }
 
-    /// Whoever gets less is told first.
-    fn tell(&mut self, seen: &BTreeMap<u32, SeenProgram>, orders: &BTreeMap<u32, Order>) {
-        let (mut fall, mut rise): (Vec<_>, Vec<_>) = (Vec::new(), Vec::new());
-        for (pid, order) in orders {
-            if order.limit <= seen[pid].limit { fall.push((*pid, *order)) } else { rise.push((*pid, *order)) }
-        }
-        for (pid, order) in fall.into_iter().chain(rise) {
-            if order.limit != seen[&pid].limit {
-                self.processes.set(pid, Name::Local, Some(bytes(order.limit)));
+    /// Whoever gets less is told first. What is told is what differs from what they say they have, whoever has changed
+    /// that.
+    fn tell(&mut self, found: &[Process], seen: &BTreeMap<Id, SeenProgram>, orders: &BTreeMap<Id, Order>) {
+        let (fall, rise): (Vec<_>, Vec<_>) =
+            orders.iter().partition(|(id, order): &(&Id, &Order)| order.limit <= seen[id].limit);
+        for (id, order) in fall.into_iter().chain(rise) {
+            if order.limit != seen[id].limit {
+                self.processes.set(*id, Name::Local, Some(bytes(order.limit)));
             }
-            if self.told.get(&pid).is_none_or(|(before, _)| before.soft_limit != order.soft_limit) {
-                self.processes.set(pid, Name::SoftLimit, order.soft_limit.map(bytes));
+            let process = found.iter().find(|process| process.id == *id);
+            let has = process.and_then(|process| process.stats.number("soft_limit_bytes"));
+            if seen[id].finds_out.is_none() && has != order.soft_limit.map(bytes) {
+                self.processes.set(*id, Name::SoftLimit, order.soft_limit.map(bytes));
             }
-        }
-    }
-
-    /// All have what they were started with again.
-    fn let_go(&mut self) {
-        if self.args.dry_run {
-            return;
-        }
-        for pid in self.told.keys() {
-            self.processes.set(*pid, Name::Local, None);
-            self.processes.set(*pid, Name::SoftLimit, None);
         }
     }
 }
 
-fn seen_program(process: &Process<'_>, args: &GovernorArgs) -> SeenProgram {
-    let stat = |name| number(process.stats, name);
+/// All have what they were started with again, however it ends.
+impl Drop for Governed<'_> {
+    fn drop(&mut self) {
+        if self.args.dry_run {
+            return;
+        }
+        let found = self.processes.look();
+        for process in found.iter().filter(|process| self.before.contains_key(&process.id)) {
+            self.processes.set(process.id, Name::Local, None);
+            if !finds_out(process) {
+                self.processes.set(process.id, Name::SoftLimit, None);
+            }
+        }
+    }
+}
+
+/// What is local of a process, as it says: no more than it may have.
+fn local_bytes(process: &Process) -> u64 {
+    number(&process.stats, "charged_bytes").min(number(&process.about, "local_bytes_max")).min(BYTES_MAX)
+}
+
+/// Whether a process sets its soft limit itself.
+fn finds_out(process: &Process) -> bool {
+    number(&process.about, "finds_out") > 0
+}
+
+fn seen_program(process: &Process, args: &GovernorArgs) -> SeenProgram {
+    let stat = |name| number(&process.stats, name);
     let moment = Moment {
         at: monotonic_ns(),
         worked: stat("worked_ns"),
         stalled: stat("stalled_ns"),
-        local: pages(stat("charged_bytes")),
-        touched: pages(stat("touched_bytes")),
+        local: pages(local_bytes(process)),
+        touched: pages(stat("touched_bytes").min(BYTES_MAX)),
     };
-    let command = command_of(process);
-    let is_meant = |who: &str| who == process.pid.to_string() || who == name_of(&command);
+    let is_meant = |who: &str| who == process.pid.to_string() || who == name_of(&process.command);
     let weight = args.weight.iter().rev().find(|weight| is_meant(&weight.who)).map_or(1.0, |weight| weight.what.0);
     let is_exempt = args.exempt.iter().any(|who| is_meant(who));
     let terms = Terms { weight, least: pages(args.least), slowdown: args.slowdown, is_exempt };
-    let most = pages(number(process.about, "local_bytes_max"));
-    SeenProgram { moment, limit: pages(stat("local_bytes")), most, terms }
-}
-
-/// What a process was started with.
-fn command_of(process: &Process<'_>) -> String {
-    process.about.text("command").unwrap_or_default().to_owned()
+    let most = pages(number(&process.about, "local_bytes_max").min(BYTES_MAX));
+    let soft_limit = process.stats.number("soft_limit_bytes").map(|bytes| pages(bytes.min(BYTES_MAX)));
+    let finds_out = finds_out(process).then_some(soft_limit);
+    SeenProgram { moment, limit: pages(stat("local_bytes").min(BYTES_MAX)), most, terms, finds_out }
 }
 
 /// The name of the program's file.
@@ -199,15 +232,16 @@ fn bytes(pages: u64) -> u64 {
     pages * PAGE_BYTES as u64
 }
 
+/// A program that does nothing but wait is slowed down by very much.
 fn slowdown(before: Moment, now: Moment) -> Option<f64> {
-    let worked = now.worked.saturating_sub(before.worked);
-    (worked > 0).then(|| now.stalled.saturating_sub(before.stalled) as f64 / worked as f64)
+    let (worked, stalled) = (now.worked.saturating_sub(before.worked), now.stalled.saturating_sub(before.stalled));
+    (worked + stalled > 0).then(|| stalled as f64 / worked.max(1) as f64)
 }
 
 fn table(looks: &[Look]) -> Vec<Vec<String>> {
     let cells = |look: &Look| {
         let soft = look.soft_limit_bytes.map_or_else(|| "-".to_owned(), format_bytes);
-        let slowdown = look.slowdown.map_or_else(|| "-".to_owned(), |share| format!("{:.1}%", 100.0 * share));
+        let slowdown = look.slowdown.map_or_else(|| "-".to_owned(), percent);
         let sizes = [look.local_bytes, look.wanted_bytes, look.limit_bytes].map(format_bytes);
         [vec![look.pid.to_string()], sizes.into(), vec![soft, slowdown, look.command.clone()]].concat()
     };

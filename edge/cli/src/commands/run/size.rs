@@ -16,7 +16,9 @@ use tempfile::TempDir;
 use yonder::Config;
 use yonder::units::format_bytes;
 use yonder_bench::costs::{Watching, costs, watching, zram};
-use yonder_preload_protocol::{Faults, Figures, Settings, SharedStats, Transfer, read_sample, samples};
+use yonder_preload_protocol::{
+    Faults, Figures, SAMPLE_TOUCHES_MAX, Settings, SharedStats, Transfer, read_sample, samples,
+};
 use yonder_report::{Line, Picture, Quantity, picture_svg};
 use yonder_sizing::{Costs, Curve, Point, Replayed, Sample};
 use yonder_uffd::{Delivery, Uffd};
@@ -31,6 +33,8 @@ const FREE_SHARE: u64 = 100;
 const FREE_BYTES: u64 = 2 << 20;
 /// Touches of one process that are replayed for each size, which takes about half a second.
 const TOUCHES_MAX: usize = 16 << 20;
+/// Share of the time that the watching may take before what is predicted is in doubt.
+const WATCHED_SHARE_MAX: f64 = 0.25;
 /// Where the samples' pages would be, if memory were ever short.
 const NOWHERE: &str = "emu://";
 
@@ -126,6 +130,25 @@ fn tell(
     args.picture.as_deref().map_or(Ok(()), |path| prediction.draw(path))
 }
 
+/// Why a prediction may be far off, if the watching took this share of the time.
+fn doubts(watched_share: f64, read: &[Sample]) -> Vec<String> {
+    let mut doubts = Vec::new();
+    if watched_share > WATCHED_SHARE_MAX {
+        doubts.push(format!(
+            "the watching took {:.0} % of the time, and how long the program takes by itself is not known well: it may \
+             be slowed down by far more than this says",
+            100.0 * watched_share
+        ));
+    }
+    // A few words say how coarse it is.
+    if read.iter().any(|sample| sample.touches() + u64::from(u8::MAX) >= SAMPLE_TOUCHES_MAX) {
+        doubts.push(
+            "a sample is full: what was touched after that is not in it, and more is missed than this says".to_owned(),
+        );
+    }
+    doubts
+}
+
 /// Says what cannot work before anything is started.
 fn check(args: &SizeArgs) -> anyhow::Result<()> {
     Config::with_local(args.memory).check()?;
@@ -161,6 +184,8 @@ struct Prediction {
     slowdown: f64,
     /// What is predicted for each far memory.
     far: Vec<OfFar>,
+    /// Why it may be far off.
+    doubts: Vec<String>,
 }
 
 /// What is predicted of one far memory.
@@ -220,6 +245,7 @@ impl Prediction {
             touches: read.iter().map(Sample::touches).sum(),
             slowdown: args.slowdown,
             far: measured.into_iter().map(of_far).collect(),
+            doubts: doubts(watched / watched_seconds, read),
         }
     }
 
@@ -271,6 +297,9 @@ impl std::fmt::Display for Prediction {
                 Some(bytes) => write!(f, "\n{} of {all} keep it within {percent}%", format_bytes(bytes))?,
                 None => write!(f, "\nonly all of {all} keep it within {percent}%")?,
             }
+        }
+        for doubt in &self.doubts {
+            write!(f, "\nin doubt: {doubt}")?;
         }
         Ok(())
     }
