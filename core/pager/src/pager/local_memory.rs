@@ -17,7 +17,7 @@ use crate::reclaim::{Policy, RESERVE_PAGES_MAX, Usage};
 use crate::reclaimer::Purpose;
 
 /// Fewest frames: a sweep's, and as many whose pages are written meanwhile.
-const FRAMES_MIN: usize = 4 * RESERVE_PAGES_MAX as usize;
+const FRAMES_MIN: u64 = 4 * RESERVE_PAGES_MAX;
 
 /// See the head of this file.
 pub(crate) struct LocalMemory<M: Machine> {
@@ -50,8 +50,8 @@ impl<M: Machine> LocalMemory<M> {
             Reads::InFrames => pages,
             Reads::Mapped => pages / 2,
         };
-        let most = (standing + 2 * RESERVE_PAGES_MAX).narrow_usize();
-        let frames = FramePool::new(most.min(config.frames_max.max(FRAMES_MIN)))?;
+        let most = (config.frames_max as u64).max(FRAMES_MIN);
+        let frames = FramePool::new((standing + 2 * RESERVE_PAGES_MAX).min(most).narrow_usize())?;
         let metadata_bytes = AtomicU64::new(frames.metadata_bytes());
         Ok(Self {
             budget: CachePadded::new(Budget::new(policy)),
