@@ -23,6 +23,8 @@ const LATER_MAX: Duration = Duration::from_secs(60);
 /// How often all are looked for, and asked what hardly changes.
 const LOOK_FOR_EVERY: Duration = Duration::from_millis(250);
 const ASK_ABOUT_EVERY: Duration = Duration::from_secs(1);
+/// How often one is asked to take the most that it may have again.
+const LAST_TRIES: u32 = 3;
 /// So many of those that did not answer are asked again at one look, and so many are known of one folder.
 const SILENT_ASKED_MAX: usize = 1;
 const OF_FOLDER_MAX: usize = 256;
@@ -118,6 +120,18 @@ impl Processes {
                 false
             }
         }
+    }
+
+    /// Gives one the most that it may have again, and waits for its answer longer: there is no next look.
+    pub(crate) fn let_go(&self, id: Id, name: Name) {
+        let Some(known) = self.known.get(&id) else { return };
+        for _ in 0..LAST_TRIES {
+            match ask(&known.folder, known.pid, Request::Set(name, Value::Size(None)), LATER) {
+                Err(AskError::Silent { .. }) => {}
+                Ok(_) | Err(_) => return,
+            }
+        }
+        tracing::warn!(pid = known.pid, "it keeps its {name}: type yonder ctl set {} {name}=none", known.pid);
     }
 
     fn look_for(&mut self) {

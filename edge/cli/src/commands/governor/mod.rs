@@ -175,11 +175,10 @@ impl Drop for Governed<'_> {
         if self.args.dry_run {
             return;
         }
-        let found = self.processes.look();
-        for process in found.iter().filter(|process| self.before.contains_key(&process.id)) {
-            self.processes.set(process.id, Name::Local, None);
+        for process in self.processes.look().iter().filter(|process| self.before.contains_key(&process.id)) {
+            self.processes.let_go(process.id, Name::Local);
             if !finds_out(process) {
-                self.processes.set(process.id, Name::SoftLimit, None);
+                self.processes.let_go(process.id, Name::SoftLimit);
             }
         }
     }
