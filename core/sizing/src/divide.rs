@@ -71,19 +71,22 @@ mod tests {
             total in 1u64..1 << 40,
             claims in prop::collection::vec((0.01f64..100.0, 0u64..1 << 20, 0u64..1 << 40), 1..12),
         ) {
-            let claims: Vec<Claim> = claims.into_iter().map(|(weight, least, wanted)| claim(weight, least, wanted)).collect();
+            let claims = claims.into_iter().map(|(weight, least, wanted)| claim(weight, least, wanted));
+            let claims: Vec<Claim> = claims.collect();
             let given = divide(total, &claims);
             let (sum, least): (u64, u64) = (given.iter().sum(), claims.iter().map(|claim| claim.least).sum());
             prop_assert!(sum <= total.max(least));
             let wanted: u64 = claims.iter().map(|claim| claim.wanted.max(claim.least)).sum();
             // To less than a page for each, of what can be counted.
-            prop_assert!(sum >= total.min(wanted).saturating_sub(claims.len() as u64 + total / (1 << 40)), "{sum} of {total}");
+            let less = claims.len() as u64 + total / (1 << 40);
+            prop_assert!(sum >= total.min(wanted).saturating_sub(less), "{sum} of {total}");
             let weights: f64 = claims.iter().map(|claim| claim.weight).sum();
             for (claim, given) in claims.iter().zip(&given) {
                 prop_assert!(*given >= claim.least && *given <= claim.wanted.max(claim.least));
                 let room = total.saturating_sub(least);
                 let share = (room as f64 * claim.weight / weights) as u64;
-                prop_assert!(given + 2 >= share.min(claim.wanted).min(total), "{given} of a share of {share}: {claim:?}");
+                let expected = share.min(claim.wanted).min(total);
+                prop_assert!(given + 2 >= expected, "{given} of a share of {share}: {claim:?}");
             }
         }
     }

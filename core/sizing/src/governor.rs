@@ -267,8 +267,11 @@ fn limits(total: u64, governed: &[(u32, &Seen)], claims: &[Claim]) -> Vec<u64> {
     let growth = sum(&mut local().map(|(local, goal)| goal.saturating_sub(local)));
     let over = needed.saturating_sub(total).min(growth);
     let may_grow = if over > 0 { (growth - over) as f64 / growth as f64 } else { 1.0 };
-    let goals: Vec<u64> =
-        local().map(|(local, goal)| if *goal > local { local + part(goal - local, may_grow) } else { *goal }).collect();
+    // A limit below the least would be refused, and the program keep what it has.
+    let goals: Vec<u64> = local()
+        .zip(claims)
+        .map(|((local, goal), claim)| (local + part(goal.saturating_sub(local), may_grow)).max(claim.least).min(*goal))
+        .collect();
     let goals_of = || governed.iter().map(|(_, seen)| *seen).zip(&goals);
     // A limit that is lowered now is one that is used up until then.
     let held = |(seen, _): (&Seen, &u64)| seen.moment.local.max(seen.limit);
@@ -401,6 +404,20 @@ mod tests {
         assert!((18_000..20_100).contains(&other.limit), "{other:?}");
     }
 
+    /// It has nothing yet, and another holds more than there is.
+    #[test]
+    fn a_program_that_begins_has_the_least_while_others_give_back() {
+        let (total, most) = (20_000, 100_000);
+        let large = Model { leaves: 10, ..Model::new(90_000, most, TERMS) };
+        let mut models = [large, Model::new(1, most, TERMS)];
+        models[0].seen.moment.local = 90_000;
+        let mut governor = Governor::default();
+        for _ in 0..20 {
+            look(&mut governor, total, &mut models);
+            assert!(models[1].seen.limit >= TERMS.least, "{models:?}");
+        }
+    }
+
     proptest! {
         /// Whatever programs do, and however slowly they give back: what is local of all of them together is within
         /// what there is, or becomes less, and so is what they may have.
@@ -421,6 +438,7 @@ mod tests {
                     models[*which].set = *set;
                     let limits = look(&mut governor, total, &mut models);
                     let local: u64 = models.iter().map(|model| model.seen.moment.local).sum();
+                    prop_assert!(models.iter().all(|model| model.seen.limit >= TERMS.least), "{models:?}");
                     prop_assert!(limits <= total && local <= total.max(before), "{limits} and {local} of {total}");
                     before = local;
                 }
