@@ -14,7 +14,7 @@ fn the_first_hand_loses_a_page_that_it_cannot_copy_and_no_other() {
         println!("SKIP: {error}");
         return;
     }
-    let deadlines = Deadlines { fault: Duration::from_millis(100), ..Deadlines::default() };
+    let deadlines = Deadlines { fault: Duration::from_secs(2), ..Deadlines::default() };
     let config = Config { deadlines, ..Config::with_local(4 << 20) };
     let far = FarMemory::open("emu://?latency=1us&size=64MiB", config).unwrap();
     let region = far.region(16 << 20).unwrap();

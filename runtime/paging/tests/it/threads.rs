@@ -138,9 +138,12 @@ fn a_dead_node_is_an_error_and_never_zeros() {
     }
     assert!(lost > 0);
     control.set_dead(false);
-    // The first touch after the node is back may still run into the short deadline.
+    // The first touch after the node is back may still run into the short deadline, as any on a busy machine.
     wait_for("pages are written", || far.stats().writing_pages == 0);
-    check(&region, 1);
+    for page in 0..region.bytes() / PAGE {
+        let found = (0..100).find_map(|_| region.read_u64(page * PAGE + page % 500 * 8).ok());
+        assert_eq!(found, Some(word(page, 1)), "page {page}");
+    }
 }
 
 #[test]

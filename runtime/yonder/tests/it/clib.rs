@@ -407,7 +407,7 @@ fn a_node_that_has_gone_times_out_or_is_lost() {
     for transport in 0..2 {
         let scene = Scene::new();
         let url = scene.urls()[transport].clone();
-        let config = ProcessConfig { deadline: Duration::from_millis(50), ..ProcessConfig::default() };
+        let config = ProcessConfig { deadline: Duration::from_millis(500), ..ProcessConfig::default() };
         let process = Process::create_with(&url, config).unwrap();
         let mut thread: Thread = process.thread().unwrap();
         let address = thread.ralloc(1, Permission::ReadWrite).unwrap();
