@@ -121,7 +121,7 @@ struct Record {
 #[derive(Debug)]
 struct Segment {
     state: State,
-    /// Grains reserved since it was opened.
+    /// Where what was reserved since it was opened ends, in grains.
     filled: usize,
     /// Grains of pages that the index has here.
     live: usize,
@@ -181,16 +181,18 @@ impl Log {
         self.geometry
     }
 
-    /// Reserves `grains` for a content of `page` that is about to be written, behind what was reserved before at the
-    /// same head as long as that segment has room. `None` if there is no room before something was cleaned.
-    pub fn reserve(&mut self, head: Head, page: PageIndex, grains: usize) -> Option<Location> {
-        let segment = self.open_with(head, grains)?;
+    /// Reserves `grains` for a content of `page` that is about to be written at this head: right behind the end of what
+    /// the same batch has, if that is `behind`, and nothing was reserved since and the segment has room, else at the
+    /// beginning of a page of the disk. `None` if there is no room before something was cleaned.
+    pub fn reserve(&mut self, head: Head, page: PageIndex, grains: usize, behind: Option<u64>) -> Option<Location> {
+        let segment = self.open_with(head, grains, behind)?;
         self.reserved[head as usize] += grains as u64;
         let changed_at = self.reservations();
-        let start = (segment * self.geometry.segment_grains) as u64;
+        let start = self.start_of(segment);
         let segment = &mut self.segments[segment];
-        let location = Location::new(start + segment.filled as u64, grains);
-        segment.filled += grains;
+        let place = segment.next(start, behind);
+        let location = Location::new(start + place as u64, grains);
+        segment.filled = place + grains;
         segment.pending += grains;
         segment.changed_at = changed_at;
         segment.records.push(Record { page, location });
@@ -281,9 +283,9 @@ impl Log {
     }
 
     /// The open segment of `head`, if it has room for `grains`, or a free one in its place.
-    fn open_with(&mut self, head: Head, grains: usize) -> Option<usize> {
+    fn open_with(&mut self, head: Head, grains: usize, behind: Option<u64>) -> Option<usize> {
         if let Some(open) = self.open[head as usize] {
-            if self.segments[open].filled + grains <= self.geometry.segment_grains {
+            if self.segments[open].next(self.start_of(open), behind) + grains <= self.geometry.segment_grains {
                 return Some(open);
             }
             self.open[head as usize] = None;
@@ -316,6 +318,10 @@ impl Log {
         }
     }
 
+    fn start_of(&self, segment: usize) -> u64 {
+        (segment * self.geometry.segment_grains) as u64
+    }
+
     fn segment_of(&self, location: Location) -> usize {
         let whole = self.geometry.segment_grains as u64;
         debug_assert!(location.start() % whole + location.grains() as u64 <= whole, "{location:?} is in two segments");
@@ -329,6 +335,13 @@ impl Log {
 }
 
 impl Segment {
+    /// The grain of this segment, which begins at `start`, where a content goes next: right after the end of its batch
+    /// at `behind`, if nothing came in between, or at the beginning of a page.
+    fn next(&self, start: u64, behind: Option<u64>) -> usize {
+        let goes_on = behind == Some(start + self.filled as u64);
+        if goes_on { self.filled } else { self.filled.next_multiple_of(PAGE_GRAINS) }
+    }
+
     /// What was reserved as `location` is being written no more.
     fn end_write(&mut self, location: Location) {
         self.pending = self.pending.checked_sub(location.grains()).expect("what ends was reserved");
@@ -347,7 +360,7 @@ mod tests {
 
     fn log_with_a_page() -> (Log, Location) {
         let mut log = Log::new(Geometry::keeping(16, 4 * PAGE_BYTES));
-        let location = log.reserve(Head::Fresh, PageIndex(3), PAGE_GRAINS).unwrap();
+        let location = log.reserve(Head::Fresh, PageIndex(3), PAGE_GRAINS, None).unwrap();
         (log, location)
     }
 

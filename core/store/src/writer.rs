@@ -3,8 +3,11 @@
 //! A page is copied into a batch when it is posted, so that its frame can be used for something else the moment its
 //! owner forgets the write, whatever the disk does. A batch goes to the disk when it is full, when the log goes on
 //! elsewhere, or when it is flushed. The index learns of its pages when the disk has said that all of it is written.
+//!
+//! Batches begin and end with pages of the disk, and what is left of the last one is written as zeros: a file system
+//! lets a write that has a part of its blocks wait for all other transfers of the file, and all others for that write.
 
-use yonder_units::{Narrow, PageIndex};
+use yonder_units::{Narrow, PAGE_BYTES, PageIndex};
 
 use crate::{BufferIndex, Disk, GRAIN_BYTES, Head, Index, Location, Log, PAGE_GRAINS, Shape};
 
@@ -59,6 +62,13 @@ struct Batch {
     grains: usize,
 }
 
+impl Batch {
+    /// Where it ends in the log.
+    fn end(&self) -> Option<u64> {
+        self.items.last().map(|last| last.location.end())
+    }
+}
+
 /// The writes of one thread.
 #[derive(Debug)]
 pub struct Writer {
@@ -82,7 +92,7 @@ impl Writer {
     /// If there are fewer than two, or a batch has no room for a page.
     #[must_use]
     pub fn new(head: Head, first: u16, buffers: u16, batch_bytes: usize) -> Self {
-        let batch_grains = batch_bytes / GRAIN_BYTES;
+        let batch_grains = batch_bytes / PAGE_BYTES * PAGE_GRAINS;
         assert!(buffers >= 2 && batch_grains >= PAGE_GRAINS, "{buffers} batches of {batch_bytes} bytes");
         let batch = || Batch { items: Vec::with_capacity(batch_grains), grains: 0 };
         Self {
@@ -137,7 +147,11 @@ impl Writer {
         let batch = &self.batches[filling];
         let (start, end) = (batch.items[0].location.start(), batch.items[batch.items.len() - 1].location.end());
         assert!(end - start == batch.grains as u64, "a batch with gaps: {batch:?}");
-        disk.write(self.buffer(filling), start * GRAIN_BYTES as u64, batch.grains * GRAIN_BYTES);
+        assert!(start.is_multiple_of(PAGE_GRAINS as u64), "a batch begins within a page: {batch:?}");
+        let [end, padded] = [batch.grains, batch.grains.next_multiple_of(PAGE_GRAINS)].map(|end| end * GRAIN_BYTES);
+        let buffer = self.buffer(filling);
+        disk.buffer(buffer)[end..padded].fill(0);
+        disk.write(buffer, start * GRAIN_BYTES as u64, padded);
         self.in_flight += 1;
         self.check();
     }
@@ -218,13 +232,11 @@ impl Writer {
         if self.free.is_empty() {
             return Err(Full);
         }
-        let location = log.reserve(self.head, page, grains).ok_or(Full)?;
-        if let Some(filling) = self.filling {
-            let batch = &self.batches[filling];
-            let is_next = batch.items.last().is_some_and(|last| last.location.end() == location.start());
-            if !is_next || batch.grains + grains > self.batch_grains {
-                self.flush(disk);
-            }
+        let batch = self.filling.map(|filling| &self.batches[filling]);
+        let behind = batch.filter(|batch| batch.grains + grains <= self.batch_grains).and_then(Batch::end);
+        let location = log.reserve(self.head, page, grains, behind).ok_or(Full)?;
+        if behind != Some(location.start()) {
+            self.flush(disk);
         }
         let filling = *self.filling.get_or_insert_with(|| self.free.pop().expect("one is free"));
         let before = self.batches[filling].grains;

@@ -21,6 +21,8 @@ const SEGMENTS: usize = 24;
 const BATCH_BYTES: usize = 4 * PAGE_BYTES;
 const READS: u16 = 6;
 const WRITES: u16 = 3;
+/// Threads that write.
+const WRITERS: usize = 2;
 const CLEANER_BUFFERS: u16 = 3;
 const STEPS: usize = 3_000;
 
@@ -140,6 +142,8 @@ impl Disk for SimulatedDisk {
 
     fn write(&mut self, buffer: BufferIndex, offset: u64, bytes: usize) {
         assert!(self.begun.iter().all(|(begun, _)| *begun != buffer));
+        let is_whole = (offset as usize).is_multiple_of(PAGE_BYTES) && bytes.is_multiple_of(PAGE_BYTES);
+        assert!(is_whole, "{bytes} bytes at {offset} are written with a part of a page");
         self.begun.push((buffer, Transfer::Write { offset: offset as usize, bytes }));
     }
 
@@ -168,7 +172,7 @@ struct World {
     index: Index,
     log: Log,
     reader: (Reader, SimulatedDisk),
-    writer: (Writer, SimulatedDisk),
+    writers: [(Writer, SimulatedDisk); WRITERS],
     cleaner: (Cleaner, SimulatedDisk),
     /// The version of each page that was written last.
     written: HashMap<PageIndex, u64>,
@@ -205,10 +209,10 @@ impl World {
             index: Index::new(pages, seed),
             log: Log::new(geometry),
             reader: (Reader::new(READS), SimulatedDisk::new(&platter, READS, PAGE_BYTES)),
-            writer: (
-                Writer::new(Head::Fresh, 0, WRITES, BATCH_BYTES),
-                SimulatedDisk::new(&platter, WRITES, BATCH_BYTES),
-            ),
+            writers: std::array::from_fn(|_| {
+                let writer = Writer::new(Head::Fresh, 0, WRITES, BATCH_BYTES);
+                (writer, SimulatedDisk::new(&platter, WRITES, BATCH_BYTES))
+            }),
             cleaner: (
                 Cleaner::new(geometry.segment_grains, CLEANER_BUFFERS, BATCH_BYTES),
                 SimulatedDisk::new(&platter, CLEANER_BUFFERS, BATCH_BYTES),
@@ -226,7 +230,7 @@ impl World {
         match self.random.random_range(0..100) {
             0..25 => self.write(page),
             25..45 => self.read(page),
-            45..50 => self.writer.0.flush(&mut self.writer.1),
+            45..50 => self.flush(),
             50..65 => self.end_read(),
             65..80 => self.end_write(),
             80..85 => self.cancel(page),
@@ -235,13 +239,22 @@ impl World {
         }
     }
 
+    fn any_writer(&mut self) -> &mut (Writer, SimulatedDisk) {
+        &mut self.writers[self.random.random_range(0..WRITERS)]
+    }
+
+    fn flush(&mut self) {
+        let (writer, disk) = self.any_writer();
+        writer.flush(disk);
+    }
+
     fn write(&mut self, page: PageIndex) {
         if self.doing.contains_key(&page) {
             return;
         }
         let (id, bytes) = (self.next, content(page, self.next));
         self.next += 1;
-        let (writer, disk) = &mut self.writer;
+        let (writer, disk) = &mut self.writers[self.random.random_range(0..WRITERS)];
         let write = Write { id, page, shape: Shape(bytes.len() as u64), bytes: bytes.len() };
         let posted = writer.post(&self.index, &mut self.log, disk, write, |into| into.copy_from_slice(&bytes));
         if posted.is_ok() {
@@ -289,7 +302,7 @@ impl World {
     }
 
     fn end_write(&mut self) {
-        let (writer, disk) = &mut self.writer;
+        let (writer, disk) = &mut self.writers[self.random.random_range(0..WRITERS)];
         let Some((buffer, is_written)) = disk.end_one() else { return };
         let (doing, written, has_faults) = (&mut self.doing, &mut self.written, self.faults.chance > 0.0);
         writer.done(&self.index, &mut self.log, buffer, is_written, &mut |Written { id, is_done }| {
@@ -306,7 +319,13 @@ impl World {
 
     fn cancel(&mut self, page: PageIndex) {
         match self.doing.remove(&page) {
-            Some(Doing::Writing(id)) => assert!(self.writer.0.cancel(id) && !self.writer.0.cancel(id)),
+            Some(Doing::Writing(id)) => {
+                assert_eq!(
+                    self.writers.iter_mut().filter_map(|(writer, _)| writer.cancel(id).then_some(())).count(),
+                    1
+                );
+                assert!(!self.writers.iter_mut().any(|(writer, _)| writer.cancel(id)));
+            }
             Some(Doing::Reading(buffer)) => self.reader.0.cancel(buffer),
             None => {}
         }
@@ -334,12 +353,12 @@ impl World {
     fn drain(&mut self) {
         self.platter.borrow_mut().faults = Faults::NONE;
         for _ in 0..10_000 {
-            self.writer.0.flush(&mut self.writer.1);
+            self.flush();
             self.end_write();
             self.end_read();
             self.clean();
         }
-        assert!(self.doing.is_empty() && self.writer.0.is_idle(), "everything ends");
+        assert!(self.doing.is_empty() && self.writers.iter().all(|(writer, _)| writer.is_idle()), "everything ends");
         for page in (0..self.pages as u32).map(PageIndex) {
             self.read(page);
             while self.doing.contains_key(&page) {
@@ -406,7 +425,7 @@ fn a_full_log_goes_on() {
             let before = world.written.get(&page).copied();
             while world.written.get(&page).copied() == before {
                 world.write(page);
-                world.writer.0.flush(&mut world.writer.1);
+                world.flush();
                 world.end_write();
                 world.clean();
                 tries += 1;
