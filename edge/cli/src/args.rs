@@ -230,7 +230,7 @@ pub(crate) struct ThreadArgs {
     /// Who reclaims local memory
     #[arg(long, value_name = "WHO", default_value = "auto")]
     pub(crate) reclaim: ReclaimBy,
-    /// How long a page that cannot be had is tried for before the request that touched it fails [default: 5s, and 30s
+    /// How long a page that cannot be had is tried for before the request that touched it fails [default: 5s, and 120s
     /// if it is in a file]
     #[arg(long, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) deadline: Option<Duration>,

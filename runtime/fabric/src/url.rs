@@ -56,11 +56,12 @@ pub fn keeps_in_file(url: &str) -> bool {
 }
 
 /// How long a page of the fabric that `url` names is tried for, unless somebody says otherwise. A page on a disk as
-/// long as Linux waits for a disk (`nvme_core.io_timeout`): disks that are shared or collect garbage stand still for
-/// seconds, and so do file systems whose journal waits for them.
+/// long as Linux takes it for normal that a task waits for one (`hung_task_timeout_secs`): disks that are shared or
+/// collect garbage stand still for seconds, and file systems whose journal waits for them, as it does while much is
+/// deleted on a disk that is told of it (`discard`), for half a minute and more.
 #[must_use]
 pub fn page_deadline(url: &str) -> Duration {
-    const OF_DISKS: Duration = Duration::from_secs(30);
+    const OF_DISKS: Duration = Duration::from_secs(120);
     const OF_NODES: Duration = Duration::from_secs(5);
     if keeps_in_file(url) { OF_DISKS } else { OF_NODES }
 }
