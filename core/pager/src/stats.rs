@@ -234,6 +234,20 @@ pub struct Stats {
     pub stages: FaultStages,
 }
 
+impl Stats {
+    /// Pages that reclaim has taken: swept or dropped.
+    #[must_use]
+    pub fn taken_pages(&self) -> u64 {
+        self.swept_pages + self.dropped_pages
+    }
+
+    /// Pages that were mapped, or read in their frames, after they had been taken.
+    #[must_use]
+    pub fn returned_pages(&self) -> u64 {
+        self.major_faults + self.rescues + self.prefetch_used_pages
+    }
+}
+
 /// Counters of one writer, which have the names of the counts of [`Stats`] that they are a share of.
 macro_rules! counters {
     ($(#[$doc:meta])* $name:ident { $($counter:ident),+ $(,)? }) => {

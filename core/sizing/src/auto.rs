@@ -4,7 +4,9 @@
 //! keeps what it touches. As TMO does (Weiner et al., ASPLOS '22), memory is taken until it is felt, and what is felt
 //! is time; but that is measured where it is lost, in faults, and compared with the program's own work, not with the
 //! clock. What was not used of the allowance is kept for a while, and what was overdrawn is paid back: a program that
-//! needs its memory again all at once is slowed down for a moment, and the sum is kept.
+//! needs its memory again all at once is slowed down for a moment, and the sum is kept. So that it is kept by programs
+//! too that do not run for long, no more is taken than the allowance would pay for if all that was taken of late were
+//! missed.
 
 use yonder_units::Nanos;
 
@@ -21,11 +23,24 @@ pub struct Moment {
     pub local: u64,
     /// Pages that were ever touched, or about as many.
     pub touched: u64,
+    /// Pages that reclaim has taken from it since its start.
+    pub taken: u64,
+    /// Pages that have come back since.
+    pub returned: u64,
+    /// Pages that were touched for the first time, in faults that are part of `stalled`.
+    pub made: u64,
 }
 
 /// Work for which an allowance is kept that was not used, or for which one that was overdrawn is paid back at most, if
 /// nothing else is said.
 pub(crate) const HORIZON: Nanos = 10_000_000_000;
+/// What a page costs at least that is missed, and of how many pages it is to be known that one costs more.
+const COST: f64 = 10e3;
+const COST_PAGES: f64 = 256.0;
+/// What was taken counts as what may be missed for this part of the time for which an allowance is kept.
+const RISK_PART: f64 = 0.5;
+/// A program rests that works for less than this share of the time.
+const REST_SHARE: f64 = 0.01;
 /// Time over which pressure is measured.
 const WINDOW: f64 = 200e6;
 /// Pressure above which a program needs what it touches, whatever it has saved.
@@ -45,6 +60,8 @@ const DOUBLES_IN: f64 = 1e9;
 /// Part by which local memory may grow until the next look, and pages that come on top.
 const GROWTH_PART: u64 = 8;
 const GROWTH_PAGES: u64 = 1024;
+/// Reclaim keeps less than this part of the limit free.
+const FREE_PART: u64 = 60;
 /// The limit is at most this part below what is local: reclaim takes its time.
 const LAG_PART: u64 = 16;
 const LAG_PART_GIVEN: u64 = 4;
@@ -56,6 +73,12 @@ pub struct Auto {
     slowdown: f64,
     /// The most that is kept or owed of that, in nanoseconds.
     most: f64,
+    /// For how long what was not used is kept, in nanoseconds.
+    horizon: f64,
+    /// Pages that were taken of late and have not come back.
+    at_risk: f64,
+    /// What faults have cost of late, and for how many pages, the older the less.
+    cost: [f64; 2],
     /// Pages that it always has.
     least: u64,
     before: Option<Moment>,
@@ -86,6 +109,9 @@ impl Auto {
         Self {
             slowdown,
             most: slowdown * horizon as f64,
+            horizon: horizon as f64,
+            at_risk: 0.0,
+            cost: [0.0; 2],
             least,
             before,
             allowance,
@@ -112,6 +138,12 @@ impl Auto {
         self.allowance = (self.allowance + earned).clamp(-self.most, self.most);
         let older = (-passed / WINDOW).exp();
         (self.worked, self.stalled) = (self.worked * older + worked, self.stalled * older + stalled);
+        self.look_at_pages(before, now, stalled);
+        // What is new or was missed stays, and has room as long as that goes on. Reclaim takes what it is told to, and
+        // nothing for what it keeps free.
+        let come = now.touched.saturating_sub(before.touched) + now.returned.saturating_sub(before.returned);
+        let all = now.local + now.local / FREE_PART;
+        let from = self.limit.map_or(all, |limit| (limit + come).min(all));
         let pressure = self.pressure();
         let is_saved = self.allowance > 0.0;
         if pressure > PRESSURE_MAX || pressure > 1.0 && !is_saved {
@@ -127,15 +159,35 @@ impl Auto {
             }
             let rate = haste * self.rate;
             self.was_hasty |= others_wait;
+            let rests = worked < REST_SHARE * passed;
+            let most = if others_wait || rests { f64::INFINITY } else { self.pages_to_risk(now) };
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
-            let taken = (rate * passed / 1e9 * now.local as f64) as u64;
-            // What is new has room.
-            let grown = now.touched.saturating_sub(before.touched);
-            let from = self.limit.map_or(now.local, |limit| (limit + grown).min(now.local));
-            let limit = (from + grown).saturating_sub(taken).max(now.local - now.local / lag_part);
+            let taken = (rate * passed / 1e9 * now.local as f64).min(most) as u64;
+            let limit = (from + come).saturating_sub(taken).max(now.local - now.local / lag_part);
             self.limit = Some(limit.max(self.least));
+        } else {
+            self.limit = self.limit.map(|limit| limit.max(from + come));
         }
         self.limit
+    }
+
+    /// What was taken since, what has come back, and what that has cost.
+    fn look_at_pages(&mut self, before: Moment, now: Moment, stalled: f64) {
+        let older = (-(now.at.saturating_sub(before.at) as f64) / (self.horizon * RISK_PART)).exp();
+        let since = |of: fn(&Moment) -> u64| of(&now).saturating_sub(of(&before)) as f64;
+        let [taken, returned, made] = [since(|at| at.taken), since(|at| at.returned), since(|at| at.made)];
+        self.at_risk = (self.at_risk * older + taken - returned).max(0.0);
+        let more = [stalled, returned + made];
+        self.cost.iter_mut().zip(more).for_each(|(cost, more)| *cost = *cost * older + more);
+    }
+
+    /// How many pages may be taken, so that the allowance pays for all of them that were taken of late.
+    fn pages_to_risk(&self, now: Moment) -> f64 {
+        let [cost, pages] = self.cost;
+        let cost = (cost / pages.max(COST_PAGES)).max(COST);
+        // What reclaim has not come to yet is as good as taken.
+        let ordered = self.limit.map_or(0, |limit| now.local.saturating_sub(limit));
+        (self.allowance / cost - self.at_risk - ordered as f64).max(0.0)
     }
 
     /// How much it is held up, of what it may be, over the last moments.
@@ -178,11 +230,14 @@ mod tests {
             before.is_some()
         }
 
-        fn shrink(&mut self, limit: Option<u64>) {
+        /// How many pages that are.
+        fn shrink(&mut self, limit: Option<u64>) -> u64 {
+            let before = self.touched.len();
             while limit.is_some_and(|limit| self.touched.len() as u64 > limit) {
                 let (_, page) = self.order.pop_first().expect("there are pages");
                 self.touched.remove(&page);
             }
+            (before - self.touched.len()) as u64
         }
     }
 
@@ -211,14 +266,15 @@ mod tests {
                 now.at += WORK;
                 if !lru.touch(page) {
                     let cost = if ever.insert(page) { FIRST } else { MISS };
+                    now.returned += u64::from(cost == MISS);
                     now.stalled += if cost == MISS { MISS } else { 0 };
                     now.at += cost;
-                    lru.shrink(limit);
+                    now.taken += lru.shrink(limit);
                 }
                 if now.at - ticked >= TICK {
                     ticked = now.at;
                     limit = auto.next(Moment { local: lru.touched.len() as u64, touched: ever.len() as u64, ..now });
-                    lru.shrink(limit);
+                    now.taken += lru.shrink(limit);
                     sum += lru.touched.len() as u64;
                     ticks += 1;
                     peak = peak.max(lru.touched.len() as u64);
@@ -268,6 +324,24 @@ mod tests {
         let run = run(0.05, &mut phases);
         assert!(run.slowdown < 0.07, "{run:?}");
         assert!(run.local < 0.75 * run.peak as f64, "{run:?}");
+    }
+
+    #[test]
+    fn a_short_program_that_comes_back_to_all_of_its_memory_is_not_slowed_down_for_more_than_is_allowed() {
+        let second = 1_000 * MS;
+        for pages in [5_000, 20_000, 50_000] {
+            let run = run(
+                0.05,
+                &mut [
+                    (second, in_turn(0..pages)),
+                    (second, among(0..pages / 10)),
+                    (second / 2, in_turn(0..pages)),
+                    (second / 2, among(0..pages)),
+                ],
+            );
+            assert!(run.slowdown < 0.06, "{run:?}");
+            assert!(run.local < 0.99 * pages as f64, "{run:?}");
+        }
     }
 
     #[test]

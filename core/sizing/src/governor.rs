@@ -313,7 +313,7 @@ mod tests {
 
         /// What it does until the next look.
         fn work(&mut self) {
-            let Moment { at, worked, stalled, local, touched } = &mut self.seen.moment;
+            let Moment { at, worked, stalled, local, touched, .. } = &mut self.seen.moment;
             *at += LOOK;
             let missing = self.set.saturating_sub(*local);
             let lost = LOOK * missing / self.set.max(1);

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use yonder_paging::{Effort, FarMemory, Tuning};
+use yonder_paging::{Effort, FarMemory, Tuning, measure_trap};
 use yonder_preload_protocol::monotonic_ns;
 use yonder_sizing::{Auto, Moment};
 use yonder_units::{Narrow, PAGE_BYTES};
@@ -32,6 +32,8 @@ pub(crate) fn begin(slowdown: u32) {
     let Some(far) = far() else { return };
     let far = far.region().far().clone();
     let look = move || {
+        // If it fails, what a machine of the usual kind takes is right enough.
+        let _ = measure_trap(&far);
         let (tuning, mut auto) = (far.tuning(), Auto::new(f64::from(slowdown) / 1e6, LEAST_BYTES / PAGE_BYTES as u64));
         let mut before = Moment::default();
         loop {
@@ -59,5 +61,14 @@ fn set(tuning: &Tuning, pages: Option<u64>) {
 fn moment(far: &FarMemory) -> Moment {
     let stats = far.stats();
     let Effort { worked, stalled } = Effort::of(&stats);
-    Moment { at: monotonic_ns(), worked, stalled, local: stats.charged_pages, touched: stats.touched_pages }
+    Moment {
+        at: monotonic_ns(),
+        worked,
+        stalled,
+        local: stats.charged_pages,
+        touched: stats.touched_pages,
+        taken: stats.taken_pages(),
+        returned: stats.returned_pages(),
+        made: stats.zero_faults,
+    }
 }

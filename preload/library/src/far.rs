@@ -21,7 +21,7 @@ use yonder_control::{ControlServer, FarControl};
 use yonder_fabric::page_deadline;
 use yonder_guide::MakeGuide;
 use yonder_paging::far_heap::{FarHeap, NoHandlers, Uninterrupted};
-use yonder_paging::{Config, Delivery, FarMemory, Reads, Region};
+use yonder_paging::{Config, Delivery, Effort, FarMemory, Reads, Region};
 use yonder_plugin::Loaded;
 use yonder_preload_protocol::{
     Faults, Figures, ProcessSlot, Settings, SharedStats, Space, Transfer, WINDOW, pid_namespace,
@@ -271,6 +271,7 @@ impl Far {
     pub(crate) fn publish(&self) {
         let Some(place) = self.place.as_ref().filter(|_| !self.forked.load(Ordering::Relaxed)) else { return };
         let stats = self.region().far().stats();
+        let Effort { worked, stalled } = Effort::of(&stats);
         place.publish(&Figures {
             processes: 1,
             major_faults: stats.major_faults,
@@ -284,6 +285,8 @@ impl Far {
             saved_bytes: stats.saved_fetch_bytes + stats.saved_written_bytes,
             peak_far_bytes: self.peak_bytes(),
             local_byte_ms: self.local_over_time.add(stats.charged_pages * yonder_units::PAGE_BYTES as u64),
+            worked_ns: worked,
+            stalled_ns: stalled,
         });
         tell_process(place);
         if let Some(recorded) = &self.recorded {

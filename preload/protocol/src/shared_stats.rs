@@ -38,7 +38,7 @@ const IS_TOLD: u64 = 4;
 const HELPER_AT: u64 = 24;
 /// Longest that the program waits once somebody has begun to tell.
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
-const FIGURES: usize = 12;
+const FIGURES: usize = 14;
 /// Words of a [`Space`], which stand behind the figures.
 const SPACE_WORDS: usize = 4;
 /// Words that say which process it is, behind those: its number, and in which namespace.
@@ -75,6 +75,10 @@ pub struct Figures {
     pub peak_far_bytes: u64,
     /// Local memory that far pages took, over time: bytes times milliseconds.
     pub local_byte_ms: u64,
+    /// CPU time of the programs' own work, without what faults and reclaim have taken, in nanoseconds.
+    pub worked_ns: u64,
+    /// How long all faults have held threads up, traps included, in nanoseconds.
+    pub stalled_ns: u64,
 }
 
 impl Figures {
@@ -92,6 +96,8 @@ impl Figures {
             self.saved_bytes,
             self.peak_far_bytes,
             self.local_byte_ms,
+            self.worked_ns,
+            self.stalled_ns,
         ]
     }
 
@@ -109,6 +115,8 @@ impl Figures {
             saved_bytes,
             peak_far_bytes,
             local_byte_ms,
+            worked_ns,
+            stalled_ns,
         ] = words;
         Self {
             processes,
@@ -123,6 +131,8 @@ impl Figures {
             saved_bytes,
             peak_far_bytes,
             local_byte_ms,
+            worked_ns,
+            stalled_ns,
         }
     }
 

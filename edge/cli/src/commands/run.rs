@@ -361,6 +361,9 @@ struct Summary {
     written_bytes: u64,
     saved_bytes: u64,
     waited_seconds: f64,
+    /// CPU time of the program's own work, and how long faults of all kinds have held it up.
+    worked_seconds: f64,
+    stalled_seconds: f64,
     peak_local_bytes: u64,
     /// Over the time of the run.
     average_local_bytes: u64,
@@ -389,6 +392,8 @@ impl Summary {
             written_bytes: figures.written_bytes,
             saved_bytes: figures.saved_bytes,
             waited_seconds: Duration::from_nanos(figures.waited_ns).as_secs_f64(),
+            worked_seconds: Duration::from_nanos(figures.worked_ns).as_secs_f64(),
+            stalled_seconds: Duration::from_nanos(figures.stalled_ns).as_secs_f64(),
             peak_local_bytes: figures.peak_local_bytes,
             average_local_bytes: average_local_bytes(figures, ran),
             slowdown: settings.slowdown.map(|millionths| f64::from(millionths) / 1e6),

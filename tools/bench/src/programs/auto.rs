@@ -56,6 +56,8 @@ struct Ran {
     fetched_bytes: u64,
     average_local_bytes: u64,
     peak_far_bytes: u64,
+    worked_seconds: f64,
+    stalled_seconds: f64,
 }
 
 /// One program; the fields are a contract with scripts.
@@ -75,6 +77,10 @@ pub struct AutoResult {
     pub slowdown: f64,
     /// The least and the greatest of them.
     pub slowdown_spread: [f64; 2],
+    /// How long faults held it up where it found out, of what it worked, by its own account: the median.
+    pub stalled: f64,
+    /// How much more CPU time its own work took than with all local, by the same account: the median.
+    pub worked_more: f64,
     /// What it took with all local, in seconds, the median.
     pub seconds: f64,
     /// How much was local over time with all of it local, the median.
@@ -136,14 +142,17 @@ fn compare(
         let all = runs.run::<Ran>(&settings.all_prefix, &values, time_max)?;
         turns.push((all, runs.run::<Ran>(&settings.auto_prefix, &values, time_max)?));
     }
-    let mut figures = [const { Vec::new() }; 5];
+    let mut figures = [const { Vec::new() }; 7];
     for ((all, all_told), (auto, auto_told)) in &turns {
         let bytes = [all_told.average_local_bytes, auto_told.average_local_bytes, auto_told.fetched_bytes];
         let [all_bytes, auto_bytes, fetched_bytes] = bytes.map(|bytes| bytes as f64);
-        let of_turn = [auto.seconds / all.seconds - 1.0, all.seconds, all_bytes, auto_bytes, fetched_bytes];
+        let stalled = auto_told.stalled_seconds / auto_told.worked_seconds;
+        let worked_more = auto_told.worked_seconds / all_told.worked_seconds - 1.0;
+        let slowdown = auto.seconds / all.seconds - 1.0;
+        let of_turn = [slowdown, stalled, worked_more, all.seconds, all_bytes, auto_bytes, fetched_bytes];
         figures.iter_mut().zip(of_turn).for_each(|(figures, figure)| figures.push(figure));
     }
-    let [slowdown, seconds, all_bytes, auto_bytes, fetched_bytes] = figures.map(sorted);
+    let [slowdown, stalled, worked_more, seconds, all_bytes, auto_bytes, fetched_bytes] = figures.map(sorted);
     let middle = |figures: &[f64]| median(figures).unwrap_or_default();
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "numbers of bytes")]
     let bytes = |figures: &[f64]| middle(figures) as u64;
@@ -155,6 +164,8 @@ fn compare(
         allowed: settings.slowdown / 100.0,
         slowdown: middle(&slowdown),
         slowdown_spread: ends(&slowdown).unwrap_or_default(),
+        stalled: middle(&stalled),
+        worked_more: middle(&worked_more),
         seconds: middle(&seconds),
         all_local_bytes: bytes(&all_bytes),
         average_local_bytes: bytes(&auto_bytes),

@@ -17,6 +17,8 @@ const COLUMNS: &[Column<AutoResult>] = &[
         let [least, most] = result.slowdown_spread;
         format!("{:+.1}% to {:+.1}%", 100.0 * least, 100.0 * most)
     }),
+    Column("in faults", 9, |result| format!("{:.1}%", 100.0 * result.stalled)),
+    Column("more work", 9, |result| format!("{:+.1}%", 100.0 * result.worked_more)),
     Column("peak", 10, |result| format_bytes(result.peak_bytes)),
     Column("local of all", 12, |result| format_bytes(result.all_local_bytes)),
     Column("local", 10, |result| format_bytes(result.average_local_bytes)),

@@ -202,6 +202,9 @@ fn seen_program(process: &Process, args: &GovernorArgs) -> SeenProgram {
         stalled: stat("stalled_ns"),
         local: pages(local_bytes(process)),
         touched: pages(stat("touched_bytes").min(BYTES_MAX)),
+        taken: stat("swept_pages").saturating_add(stat("dropped_pages")),
+        returned: stat("returned_pages"),
+        made: stat("zero_faults"),
     };
     let is_meant = |who: &str| who == process.pid.to_string() || who == name_of(&process.command);
     let weight = args.weight.iter().rev().find(|weight| is_meant(&weight.who)).map_or(1.0, |weight| weight.what.0);
