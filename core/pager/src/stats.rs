@@ -244,7 +244,13 @@ impl Stats {
     /// Pages that were mapped, or read in their frames, after they had been taken.
     #[must_use]
     pub fn returned_pages(&self) -> u64 {
-        self.major_faults + self.rescues + self.prefetch_used_pages
+        self.fetched_pages() + self.rescues
+    }
+
+    /// Of these, the pages that were far.
+    #[must_use]
+    pub fn fetched_pages(&self) -> u64 {
+        self.major_faults + self.prefetch_used_pages
     }
 }
 

@@ -10,6 +10,8 @@
 
 use yonder_units::Nanos;
 
+use crate::risk::Risk;
+
 /// What is known of a program at one time: sums since its start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub struct Moment {
@@ -27,20 +29,23 @@ pub struct Moment {
     pub taken: u64,
     /// Pages that have come back since.
     pub returned: u64,
-    /// Pages that were touched for the first time, in faults that are part of `stalled`.
-    pub made: u64,
+    /// Of those, the pages that were far.
+    pub fetched: u64,
+    /// The part of `stalled` in which these came.
+    pub fetching: Nanos,
 }
 
 /// Work for which an allowance is kept that was not used, or for which one that was overdrawn is paid back at most, if
 /// nothing else is said.
 pub(crate) const HORIZON: Nanos = 10_000_000_000;
-/// What a page costs at least that is missed, and of how many pages it is to be known that one costs more.
-const COST: f64 = 10e3;
-const COST_PAGES: f64 = 256.0;
 /// What was taken counts as what may be missed for this part of the time for which an allowance is kept.
 const RISK_PART: f64 = 0.5;
 /// A program rests that works for less than this share of the time.
 const REST_SHARE: f64 = 0.01;
+/// After a rest of so long, in nanoseconds, this part of the most that is kept may be lost at its end, whatever was
+/// kept.
+const LONG_REST: f64 = 60e9;
+const REST_PART: f64 = 0.1;
 /// Time over which pressure is measured.
 const WINDOW: f64 = 200e6;
 /// Pressure above which a program needs what it touches, whatever it has saved.
@@ -73,12 +78,9 @@ pub struct Auto {
     slowdown: f64,
     /// The most that is kept or owed of that, in nanoseconds.
     most: f64,
-    /// For how long what was not used is kept, in nanoseconds.
-    horizon: f64,
-    /// Pages that were taken of late and have not come back.
-    at_risk: f64,
-    /// What faults have cost of late, and for how many pages, the older the less.
-    cost: [f64; 2],
+    risk: Risk,
+    /// For how long it has rested, in nanoseconds.
+    rested: f64,
     /// Pages that it always has.
     least: u64,
     before: Option<Moment>,
@@ -95,23 +97,23 @@ pub struct Auto {
 }
 
 impl Auto {
-    /// For a program that may be slowed down by `slowdown`, a share of its time, and has at least `least` pages.
+    /// For a program that may be slowed down by `slowdown`, a share of its time, and has at least `least` pages. A page
+    /// that is missed may cost `page_cost`, as far as is known before any was.
     #[must_use]
-    pub fn new(slowdown: f64, least: u64) -> Self {
-        Self::with_horizon(slowdown, least, HORIZON)
+    pub fn new(slowdown: f64, least: u64, page_cost: Nanos) -> Self {
+        Self::with_horizon(slowdown, least, page_cost, HORIZON)
     }
 
     /// One that keeps and owes what is allowed for so much work at most.
     #[must_use]
-    pub fn with_horizon(slowdown: f64, least: u64, horizon: Nanos) -> Self {
+    pub fn with_horizon(slowdown: f64, least: u64, page_cost: Nanos, horizon: Nanos) -> Self {
         assert!(slowdown > 0.0, "nothing can be taken from a program that may not be slowed down");
         let (before, allowance, worked, stalled) = (None, 0.0, 0.0, 0.0);
         Self {
             slowdown,
             most: slowdown * horizon as f64,
-            horizon: horizon as f64,
-            at_risk: 0.0,
-            cost: [0.0; 2],
+            risk: Risk::new(RISK_PART * horizon as f64, page_cost),
+            rested: 0.0,
             least,
             before,
             allowance,
@@ -138,19 +140,22 @@ impl Auto {
         self.allowance = (self.allowance + earned).clamp(-self.most, self.most);
         let older = (-passed / WINDOW).exp();
         (self.worked, self.stalled) = (self.worked * older + worked, self.stalled * older + stalled);
-        self.look_at_pages(before, now, stalled);
+        let rests = worked < REST_SHARE * passed;
+        self.rested = if rests { self.rested + passed } else { 0.0 };
+        self.risk.look(&before, &now, rests);
         // What is new or was missed stays, and has room as long as that goes on. Reclaim takes what it is told to, and
         // nothing for what it keeps free.
-        let come = now.touched.saturating_sub(before.touched) + now.returned.saturating_sub(before.returned);
-        let all = now.local + now.local / FREE_PART;
-        let from = self.limit.map_or(all, |limit| (limit + come).min(all));
+        let came = |of: fn(&Moment) -> u64| of(&now).saturating_sub(of(&before));
+        let come = came(|at| at.touched).saturating_add(came(|at| at.returned));
+        let all = now.local.saturating_add(now.local / FREE_PART);
+        let from = self.limit.map_or(all, |limit| limit.saturating_add(come).min(all));
         let pressure = self.pressure();
-        let is_saved = self.allowance > 0.0;
+        let is_saved = self.allowance > 0.0 || self.rested > LONG_REST;
         if pressure > PRESSURE_MAX || pressure > 1.0 && !is_saved {
             // What was taken in haste was too much.
             let falls = if std::mem::take(&mut self.was_hasty) { RATE_FALLS } else { (passed / DOUBLES_IN).exp2() };
             self.rate = (self.rate / falls).max(RATE_MIN);
-            let wanted = now.local + now.local / GROWTH_PART + GROWTH_PAGES;
+            let wanted = now.local.saturating_add(now.local / GROWTH_PART + GROWTH_PAGES);
             self.limit = self.limit.map(|limit| limit.max(wanted));
         } else if pressure < 1.0 && is_saved {
             let (haste, lag_part) = if others_wait { (HASTE, LAG_PART_GIVEN) } else { (1.0, LAG_PART) };
@@ -159,35 +164,24 @@ impl Auto {
             }
             let rate = haste * self.rate;
             self.was_hasty |= others_wait;
-            let rests = worked < REST_SHARE * passed;
-            let most = if others_wait || rests { f64::INFINITY } else { self.pages_to_risk(now) };
+            let most = if others_wait { f64::INFINITY } else { self.room(now) };
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
             let taken = (rate * passed / 1e9 * now.local as f64).min(most) as u64;
-            let limit = (from + come).saturating_sub(taken).max(now.local - now.local / lag_part);
+            let limit = from.saturating_add(come).saturating_sub(taken).max(now.local - now.local / lag_part);
             self.limit = Some(limit.max(self.least));
         } else {
-            self.limit = self.limit.map(|limit| limit.max(from + come));
+            self.limit = self.limit.map(|limit| limit.max(from.saturating_add(come)));
         }
         self.limit
     }
 
-    /// What was taken since, what has come back, and what that has cost.
-    fn look_at_pages(&mut self, before: Moment, now: Moment, stalled: f64) {
-        let older = (-(now.at.saturating_sub(before.at) as f64) / (self.horizon * RISK_PART)).exp();
-        let since = |of: fn(&Moment) -> u64| of(&now).saturating_sub(of(&before)) as f64;
-        let [taken, returned, made] = [since(|at| at.taken), since(|at| at.returned), since(|at| at.made)];
-        self.at_risk = (self.at_risk * older + taken - returned).max(0.0);
-        let more = [stalled, returned + made];
-        self.cost.iter_mut().zip(more).for_each(|(cost, more)| *cost = *cost * older + more);
-    }
-
-    /// How many pages may be taken, so that the allowance pays for all of them that were taken of late.
-    fn pages_to_risk(&self, now: Moment) -> f64 {
-        let [cost, pages] = self.cost;
-        let cost = (cost / pages.max(COST_PAGES)).max(COST);
+    /// How many pages may be taken of a program that has rested for so long.
+    fn room(&self, now: Moment) -> f64 {
+        let allowance =
+            if self.rested > LONG_REST { self.allowance.max(self.most * REST_PART) } else { self.allowance };
         // What reclaim has not come to yet is as good as taken.
         let ordered = self.limit.map_or(0, |limit| now.local.saturating_sub(limit));
-        (self.allowance / cost - self.at_risk - ordered as f64).max(0.0)
+        (self.risk.room(allowance) - ordered as f64).max(0.0)
     }
 
     /// How much it is held up, of what it may be, over the last moments.
@@ -212,6 +206,8 @@ mod tests {
     const WORK: Nanos = 10_000;
     const MISS: Nanos = 40_000;
     const FIRST: Nanos = 2_500;
+    /// Time between two looks while it rests.
+    const AT_REST: Nanos = 200 * MS;
 
     /// Local memory from which the page goes that was touched longest ago.
     #[derive(Default)]
@@ -255,33 +251,54 @@ mod tests {
 
     /// A program of `phases`, each of which works for so long and says which page is touched next.
     fn run(slowdown: f64, phases: &mut [(Nanos, NextPage)]) -> Run {
-        let (mut auto, mut lru, mut rng) = (Auto::new(slowdown, 64), Lru::default(), SmallRng::seed_from_u64(7));
+        run_with(slowdown, MISS, phases, 0)
+    }
+
+    /// As [`run`], with misses that cost `miss` where half of that was supposed, and a rest behind each phase.
+    fn run_with(slowdown: f64, miss: Nanos, phases: &mut [(Nanos, NextPage)], rest: Nanos) -> Run {
+        let (mut auto, mut lru, mut rng) =
+            (Auto::new(slowdown, 64, miss / 2), Lru::default(), SmallRng::seed_from_u64(7));
         let (mut now, mut ever) = (Moment::default(), std::collections::HashSet::new());
-        let (mut ticked, mut sum, mut ticks, mut limit, mut peak) = (0, 0, 0, None, 0);
+        let (mut ticked, mut sum, mut limit, mut peak) = (0, 0.0, None, 0);
+        let mut look = |now: &mut Moment, lru: &mut Lru, limit: &mut Option<u64>, ever: usize| {
+            let local = lru.touched.len() as u64;
+            *limit = auto.next(Moment { local, touched: ever as u64, ..*now });
+            now.taken += lru.shrink(*limit);
+            sum += local as f64 * (now.at - ticked) as f64;
+            peak = peak.max(local);
+            ticked = now.at;
+        };
         for (time, next_page) in phases {
             let end = now.worked + *time;
+            let mut looked = now.at;
             while now.worked < end {
                 let page = next_page(&mut rng);
                 now.worked += WORK;
                 now.at += WORK;
                 if !lru.touch(page) {
-                    let cost = if ever.insert(page) { FIRST } else { MISS };
-                    now.returned += u64::from(cost == MISS);
-                    now.stalled += if cost == MISS { MISS } else { 0 };
+                    let is_new = ever.insert(page);
+                    let cost = if is_new { FIRST } else { miss };
                     now.at += cost;
+                    now.stalled += cost;
+                    if !is_new {
+                        now.returned += 1;
+                        now.fetched += 1;
+                        now.fetching += cost;
+                    }
                     now.taken += lru.shrink(limit);
                 }
-                if now.at - ticked >= TICK {
-                    ticked = now.at;
-                    limit = auto.next(Moment { local: lru.touched.len() as u64, touched: ever.len() as u64, ..now });
-                    now.taken += lru.shrink(limit);
-                    sum += lru.touched.len() as u64;
-                    ticks += 1;
-                    peak = peak.max(lru.touched.len() as u64);
+                if now.at - looked >= TICK {
+                    looked = now.at;
+                    look(&mut now, &mut lru, &mut limit, ever.len());
                 }
             }
+            for _ in 0..rest / AT_REST {
+                now.at += AT_REST;
+                look(&mut now, &mut lru, &mut limit, ever.len());
+            }
         }
-        Run { slowdown: now.stalled as f64 / now.worked as f64, local: sum as f64 / f64::from(ticks), peak }
+        let missed = now.fetching as f64;
+        Run { slowdown: missed / now.worked as f64, local: sum / now.at as f64, peak }
     }
 
     fn among(pages: std::ops::Range<u32>) -> NextPage {
@@ -329,37 +346,39 @@ mod tests {
     #[test]
     fn a_short_program_that_comes_back_to_all_of_its_memory_is_not_slowed_down_for_more_than_is_allowed() {
         let second = 1_000 * MS;
-        for pages in [5_000, 20_000, 50_000] {
-            let run = run(
-                0.05,
-                &mut [
-                    (second, in_turn(0..pages)),
-                    (second, among(0..pages / 10)),
-                    (second / 2, in_turn(0..pages)),
-                    (second / 2, among(0..pages)),
-                ],
-            );
-            assert!(run.slowdown < 0.06, "{run:?}");
-            assert!(run.local < 0.99 * pages as f64, "{run:?}");
+        for (pages, miss) in [(5_000, MISS), (20_000, MISS), (50_000, MISS), (50_000, 10_000), (50_000, 400_000)] {
+            let mut phases = [
+                (second, in_turn(0..pages)),
+                (second, among(0..pages / 10)),
+                (second / 2, in_turn(0..pages)),
+                (second / 2, among(0..pages)),
+            ];
+            let run = run_with(0.05, miss, &mut phases, 0);
+            assert!(run.slowdown < 0.07, "{miss} {run:?}");
+            assert!(run.local < 0.999 * f64::from(pages), "{miss} {run:?}");
         }
     }
 
     #[test]
-    fn a_program_that_rests_gives_back_as_well() {
-        let mut auto = Auto::new(0.05, 64);
-        let mut now = Moment { worked: 1_000 * MS, local: 100_000, ..Moment::default() };
-        auto.next(now);
-        now.worked += TICK;
-        for _ in 0..1_000 {
-            now.at += TICK;
-            now.local = auto.next(now).unwrap_or(now.local).min(now.local);
+    fn a_program_that_rests_again_and_again_is_not_slowed_down_for_more_than_is_allowed() {
+        for (rest, miss) in [(5_000, MISS), (20_000, MISS), (20_000, 400_000)] {
+            let mut phases: Vec<_> = (0..20).map(|_| (1_000 * MS, in_turn(0..50_000))).collect();
+            let run = run_with(0.05, miss, &mut phases, rest * MS);
+            assert!(run.slowdown < 0.07, "{rest} {miss} {run:?}");
         }
-        assert!(now.local < 10_000, "{now:?}");
+    }
+
+    #[test]
+    fn a_program_that_rests_for_long_gives_back_as_well() {
+        // The second phase is a moment.
+        let mut phases = [(2_000 * MS, in_turn(0..50_000)), (MS, among(0..10))];
+        let run = run_with(0.05, MISS, &mut phases, 1_200_000 * MS);
+        assert!(run.local < 0.7 * run.peak as f64, "{run:?}");
     }
 
     #[test]
     fn a_program_always_has_the_least() {
-        let mut auto = Auto::new(0.5, 64);
+        let mut auto = Auto::new(0.5, 64, 10_000);
         for tick in 0..10_000 {
             let now = Moment { at: tick * TICK, worked: tick * TICK, local: 70, ..Moment::default() };
             assert!(auto.next(now).is_none_or(|limit| limit >= 64));

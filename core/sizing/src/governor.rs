@@ -24,6 +24,8 @@ const GROWTH_PAGES: u64 = 1024;
 /// What programs are owed or owe of their slowdown is that of so much work: memory goes from one to another by what
 /// they need now.
 const HORIZON: Nanos = 500_000_000;
+/// What a page that is missed may cost, as long as that is not known.
+const PAGE_COST: Nanos = 10_000;
 
 /// How long a program has more than its share.
 const TURN: Nanos = 2_000_000_000;
@@ -139,7 +141,7 @@ impl Governor {
     /// What a program needs to be slowed down by no more than it may be.
     fn wants(&mut self, number: u32, Seen { moment, terms, finds_out, .. }: &Seen) -> Option<u64> {
         let program = self.programs.entry(number).or_insert_with(|| Program {
-            auto: Auto::with_horizon(terms.slowdown, terms.least, HORIZON),
+            auto: Auto::with_horizon(terms.slowdown, terms.least, PAGE_COST, HORIZON),
             favoured: 0.0,
             passed_over: 0,
             next_passed_over: 1,

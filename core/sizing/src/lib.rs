@@ -20,6 +20,7 @@ mod curve;
 mod divide;
 mod governor;
 mod model;
+mod risk;
 mod sample;
 mod sequences;
 mod trace;

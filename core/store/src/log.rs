@@ -186,11 +186,12 @@ impl Log {
     /// beginning of a page of the disk. `None` if there is no room before something was cleaned.
     pub fn reserve(&mut self, head: Head, page: PageIndex, grains: usize, behind: Option<u64>) -> Option<Location> {
         let segment = self.open_with(head, grains, behind)?;
-        self.reserved[head as usize] += grains as u64;
-        let changed_at = self.reservations();
         let start = self.start_of(segment);
+        let place = self.segments[segment].next(start, behind);
+        // What was left out is written as well.
+        self.reserved[head as usize] += (place - self.segments[segment].filled + grains) as u64;
+        let changed_at = self.reservations();
         let segment = &mut self.segments[segment];
-        let place = segment.next(start, behind);
         let location = Location::new(start + place as u64, grains);
         segment.filled = place + grains;
         segment.pending += grains;

@@ -3,10 +3,10 @@
 
 use std::time::Duration;
 
-use yonder_paging::{Effort, FarMemory, Tuning, measure_trap};
+use yonder_paging::{Effort, FarMemory, Tuning, know_traps};
 use yonder_preload_protocol::monotonic_ns;
 use yonder_sizing::{Auto, Moment};
-use yonder_units::{Narrow, PAGE_BYTES};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
 use crate::complain;
 use crate::far::far;
@@ -27,14 +27,15 @@ pub(crate) fn frames(local_bytes: u64) -> usize {
     (local_bytes / PAGE_BYTES as u64 / FRAMES_PART + FRAMES).narrow_usize()
 }
 
-/// Begins to look. The process may be slowed down by so many millionths of its work.
-pub(crate) fn begin(slowdown: u32) {
+/// Begins to look. The process may be slowed down by so many millionths of its work, and a page that is missed may cost
+/// `page_cost` as far as is known.
+pub(crate) fn begin(slowdown: u32, page_cost: Nanos) {
     let Some(far) = far() else { return };
     let far = far.region().far().clone();
     let look = move || {
-        // If it fails, what a machine of the usual kind takes is right enough.
-        let _ = measure_trap(&far);
-        let (tuning, mut auto) = (far.tuning(), Auto::new(f64::from(slowdown) / 1e6, LEAST_BYTES / PAGE_BYTES as u64));
+        know_traps(&far);
+        let least = LEAST_BYTES / PAGE_BYTES as u64;
+        let (tuning, mut auto) = (far.tuning(), Auto::new(f64::from(slowdown) / 1e6, least, page_cost));
         let mut before = Moment::default();
         loop {
             let now = moment(&far);
@@ -60,7 +61,7 @@ fn set(tuning: &Tuning, pages: Option<u64>) {
 
 fn moment(far: &FarMemory) -> Moment {
     let stats = far.stats();
-    let Effort { worked, stalled } = Effort::of(&stats);
+    let Effort { worked, stalled, fetched } = Effort::of(&stats);
     Moment {
         at: monotonic_ns(),
         worked,
@@ -69,6 +70,7 @@ fn moment(far: &FarMemory) -> Moment {
         touched: stats.touched_pages,
         taken: stats.taken_pages(),
         returned: stats.returned_pages(),
-        made: stats.zero_faults,
+        fetched: stats.fetched_pages(),
+        fetching: fetched,
     }
 }

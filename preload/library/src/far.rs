@@ -18,10 +18,10 @@ use std::thread::Thread;
 use std::time::{Duration, Instant};
 
 use yonder_control::{ControlServer, FarControl};
-use yonder_fabric::page_deadline;
+use yonder_fabric::{likely_page_cost, page_deadline};
 use yonder_guide::MakeGuide;
 use yonder_paging::far_heap::{FarHeap, NoHandlers, Uninterrupted};
-use yonder_paging::{Config, Delivery, Effort, FarMemory, Reads, Region};
+use yonder_paging::{Config, Delivery, Effort, FarMemory, Reads, Region, know_traps};
 use yonder_plugin::Loaded;
 use yonder_preload_protocol::{
     Faults, Figures, ProcessSlot, Settings, SharedStats, Space, Transfer, WINDOW, pid_namespace,
@@ -163,7 +163,8 @@ fn start() -> Option<&'static Far> {
             STAGE.store(STARTED, Ordering::Release);
             yonder_trap::hold_back(spawn_publisher);
             if let Some(slowdown) = settings.slowdown {
-                yonder_trap::hold_back(|| auto::begin(slowdown));
+                let page_cost = likely_page_cost(&settings.far);
+                yonder_trap::hold_back(|| auto::begin(slowdown, page_cost));
             }
         }
         Err(error) => {
@@ -271,7 +272,7 @@ impl Far {
     pub(crate) fn publish(&self) {
         let Some(place) = self.place.as_ref().filter(|_| !self.forked.load(Ordering::Relaxed)) else { return };
         let stats = self.region().far().stats();
-        let Effort { worked, stalled } = Effort::of(&stats);
+        let Effort { worked, stalled, .. } = Effort::of(&stats);
         place.publish(&Figures {
             processes: 1,
             major_faults: stats.major_faults,
@@ -344,6 +345,7 @@ fn spawn_publisher() {
         loop {
             std::thread::sleep(PUBLISH_EVERY);
             if let Some(far) = far() {
+                know_traps(far.region().far());
                 far.publish();
             }
             ending::end_if_nobody_is_left();

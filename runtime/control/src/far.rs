@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use yonder_paging::{ColdBand, Effort, FarMemory, RegionView, Tuning, TuningError};
+use yonder_paging::{ColdBand, Effort, FarMemory, RegionView, Tuning, TuningError, know_traps};
 use yonder_settings::{Name, Refusal, Row, TIME_NS_MAX, Value};
 use yonder_units::PAGE_BYTES;
 
@@ -108,6 +108,7 @@ impl Controlled for FarControl {
     }
 
     fn stats(&self) -> Row {
+        know_traps(&self.far);
         let (stats, counts) = (self.far.stats(), self.tuning.counts());
         let effort = Effort::of(&stats);
         let bytes = |pages: u64| pages * PAGE_BYTES as u64;
@@ -122,9 +123,9 @@ impl Controlled for FarControl {
             ("metadata_bytes", stats.metadata_bytes),
             ("major_faults", stats.major_faults),
             ("minor_faults", stats.minor_faults),
-            ("zero_faults", stats.zero_faults),
             ("worked_ns", effort.worked),
             ("stalled_ns", effort.stalled),
+            ("fetching_ns", effort.fetched),
             ("paging_errors", stats.paging_errors),
             ("damaged_pages", stats.damaged_pages),
             ("in_flight", stats.in_flight),
@@ -135,6 +136,7 @@ impl Controlled for FarControl {
             ("swept_pages", stats.swept_pages),
             ("dropped_pages", stats.dropped_pages),
             ("returned_pages", stats.returned_pages()),
+            ("fetched_pages", stats.fetched_pages()),
             ("clean_pages", stats.clean_pages),
             ("flushed_by_age_pages", counts.flushed_by_age_pages),
             ("flushed_by_size_pages", counts.flushed_by_size_pages),

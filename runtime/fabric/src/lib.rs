@@ -41,7 +41,7 @@ pub use second_copy::{Copies, Mismatch, SecondCopy};
 pub use shm::ShmFabric;
 pub use space::{Credentials, SpaceLease, SpaceLeaseError, end_space};
 pub use tier::TierFabric;
-pub use url::{keeps_in_file, open, page_deadline};
+pub use url::{keeps_in_file, likely_page_cost, open, page_deadline};
 pub use yonder_pager::{
     ALONE_AGE_MAX, CleanDrop, Completion, GATHERED_MAX, GRANULE_BYTES, Module, PageRead, PageWrite, PostError, Posting,
     QUEUE_DEPTH_MAX, QueuePair, ReadInto, ReadsAs, RemoteAddress, SEGMENTS_MAX, Status, TOGETHER_AGE_MAX, Vector,

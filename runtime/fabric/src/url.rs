@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use yonder_units::parse_duration;
+use yonder_units::{Nanos, parse_duration};
 
 use crate::space::LEASE;
 use crate::{EmuFabric, Fabric, FabricError, FileFabric, Lz4Fabric, RemoteFabric, ShmFabric, TierFabric, lz4, tier};
@@ -64,6 +64,21 @@ pub fn page_deadline(url: &str) -> Duration {
     const OF_DISKS: Duration = Duration::from_secs(120);
     const OF_NODES: Duration = Duration::from_secs(5);
     if keeps_in_file(url) { OF_DISKS } else { OF_NODES }
+}
+
+/// What it may cost that a page of the fabric that `url` names is missed, in nanoseconds, as long as nothing is known
+/// of it: about what such fabrics take, rather more than less.
+#[must_use]
+pub fn likely_page_cost(url: &str) -> Nanos {
+    const OF_DISKS: Nanos = 200_000;
+    const OF_NETWORKS: Nanos = 60_000;
+    const OF_MEMORY: Nanos = 10_000;
+    let is_memory = |url: &str| ["emu://", "shm://"].iter().any(|scheme| url.starts_with(scheme));
+    match url {
+        _ if keeps_in_file(url) => OF_DISKS,
+        _ if is_memory(node_url(url)) => OF_MEMORY,
+        _ => OF_NETWORKS,
+    }
 }
 
 /// The URL of the fabric at the other end of the network, of which `url` may be a layer.
@@ -189,7 +204,7 @@ mod tests {
             ("tier+tcp://a:7+emu://", "tcp://a:7", false),
         ] {
             assert_eq!((node_url(url), keeps_in_file(url)), (node, is_file), "{url}");
-            assert_eq!(page_deadline(url).as_secs(), if is_file { 30 } else { 5 }, "{url}");
+            assert_eq!(page_deadline(url).as_secs(), if is_file { 120 } else { 5 }, "{url}");
         }
     }
 

@@ -33,6 +33,7 @@ struct Running {
     pager: Arc<Pager>,
     /// The reclaimer, the thread that confirms discards, and monitors if there are any.
     threads: Vec<JoinHandle<()>>,
+    delivery: Delivery,
 }
 
 impl FarMemory {
@@ -54,7 +55,7 @@ impl FarMemory {
         let thread = thread.map_err(FarError::Thread)?;
         pager.set_reclaimer_thread(thread.thread().clone());
         // From here a refusal ends the threads that have been started.
-        let mut running = Running { pager, threads: vec![thread] };
+        let mut running = Running { pager, threads: vec![thread], delivery: config.delivery };
         let for_discarder = Arc::clone(&running.pager);
         let discarder =
             std::thread::Builder::new().name("yonder-discard".into()).spawn(move || confirm_discards(&for_discarder));
@@ -194,6 +195,11 @@ impl FarMemory {
     #[must_use]
     pub fn stats(&self) -> Stats {
         self.pager().stats()
+    }
+
+    /// Whether threads of their own handle its faults.
+    pub(crate) fn has_monitors(&self) -> bool {
+        self.running.delivery != Delivery::Signal
     }
 
     pub(crate) fn pager(&self) -> &Arc<Pager> {

@@ -32,7 +32,7 @@ mod region;
 mod tests;
 mod worker;
 
-pub use effort::{Effort, measure_trap};
+pub use effort::{Effort, know_traps};
 pub use error::FarError;
 pub use far_memory::{FarMemory, ReclaimHost};
 pub use forked::Forking;

@@ -204,7 +204,8 @@ fn seen_program(process: &Process, args: &GovernorArgs) -> SeenProgram {
         touched: pages(stat("touched_bytes").min(BYTES_MAX)),
         taken: stat("swept_pages").saturating_add(stat("dropped_pages")),
         returned: stat("returned_pages"),
-        made: stat("zero_faults"),
+        fetched: stat("fetched_pages"),
+        fetching: stat("fetching_ns"),
     };
     let is_meant = |who: &str| who == process.pid.to_string() || who == name_of(&process.command);
     let weight = args.weight.iter().rev().find(|weight| is_meant(&weight.who)).map_or(1.0, |weight| weight.what.0);
