@@ -6,7 +6,7 @@
 //! of that lies in sequences, which are fetched ahead. [`Costs`] make time of it, and [`Curve`] the answer to how much
 //! is enough.
 //!
-//! [`Auto`] finds out while the program runs, by what it misses.
+//! [`Auto`] finds out while the program runs, by what it misses, and takes no more than it could be paid for (`risk`).
 //!
 //! As miniature simulations (Waldspurger et al., USENIX ATC '17), a sample is replayed by the policy itself, for each
 //! size. But no policy is made smaller, since its constants are for whole memories: what is sampled is made larger.
