@@ -61,7 +61,7 @@ fn set(tuning: &Tuning, pages: Option<u64>) {
 
 fn moment(far: &FarMemory) -> Moment {
     let stats = far.stats();
-    let Effort { worked, stalled, fetched } = Effort::of(&stats);
+    let Effort { worked, stalled, fetching } = Effort::of(&stats);
     Moment {
         at: monotonic_ns(),
         worked,
@@ -71,6 +71,6 @@ fn moment(far: &FarMemory) -> Moment {
         taken: stats.taken_pages(),
         returned: stats.returned_pages(),
         fetched: stats.fetched_pages(),
-        fetching: fetched,
+        fetching,
     }
 }

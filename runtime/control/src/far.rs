@@ -125,7 +125,7 @@ impl Controlled for FarControl {
             ("minor_faults", stats.minor_faults),
             ("worked_ns", effort.worked),
             ("stalled_ns", effort.stalled),
-            ("fetching_ns", effort.fetched),
+            ("fetching_ns", effort.fetching),
             ("paging_errors", stats.paging_errors),
             ("damaged_pages", stats.damaged_pages),
             ("in_flight", stats.in_flight),

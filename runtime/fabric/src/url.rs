@@ -67,16 +67,17 @@ pub fn page_deadline(url: &str) -> Duration {
 }
 
 /// What it may cost that a page of the fabric that `url` names is missed, in nanoseconds, as long as nothing is known
-/// of it: about what such fabrics take, rather more than less.
+/// of it: about what such fabrics take, rather more than less, and of tiers the slower one.
 #[must_use]
 pub fn likely_page_cost(url: &str) -> Nanos {
     const OF_DISKS: Nanos = 200_000;
     const OF_NETWORKS: Nanos = 60_000;
     const OF_MEMORY: Nanos = 10_000;
-    let is_memory = |url: &str| ["emu://", "shm://"].iter().any(|scheme| url.starts_with(scheme));
-    match url {
-        _ if keeps_in_file(url) => OF_DISKS,
-        _ if is_memory(node_url(url)) => OF_MEMORY,
+    let url = url.strip_prefix(lz4::PREFIX).unwrap_or(url);
+    match (tier::parse(url), url.split_once("://")) {
+        (Ok(tier::Parts { near, far, .. }), _) => likely_page_cost(near).max(likely_page_cost(far)),
+        (_, Some(("file", _))) => OF_DISKS,
+        (_, Some(("emu" | "shm", _))) => OF_MEMORY,
         _ => OF_NETWORKS,
     }
 }
@@ -206,6 +207,15 @@ mod tests {
             assert_eq!((node_url(url), keeps_in_file(url)), (node, is_file), "{url}");
             assert_eq!(page_deadline(url).as_secs(), if is_file { 120 } else { 5 }, "{url}");
         }
+    }
+
+    #[test]
+    fn a_page_costs_what_the_slowest_layer_does() {
+        let urls =
+            ["emu://?latency=1us", "shm:///a", "tcp://a:7", "lz4+udp://a:7", "tier+emu://+tcp://a:7", "file:///a"];
+        let costs = urls.map(|url| likely_page_cost(url) / 1_000);
+        assert_eq!(costs, [10, 10, 60, 60, 60, 200]);
+        assert_eq!(likely_page_cost("lz4+tier+near=1GiB+shm:///a+lz4+file:///a"), 200_000);
     }
 
     #[test]

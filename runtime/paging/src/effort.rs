@@ -1,8 +1,8 @@
 //! [`Effort`]: how much a process works, and how much of its time faults take.
 
 use std::num::NonZeroU32;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Once};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use rustix::time::{ClockId, clock_gettime};
@@ -18,7 +18,7 @@ use crate::kernel::Pager;
 /// What the kernel takes to bring a fault to its handler and the thread back, in nanoseconds, which no account of
 /// faults has. Until it is measured, what a fast machine takes.
 static TRAP: AtomicU64 = AtomicU64::new(1_500);
-static MEASURED: Once = Once::new();
+static IS_MEASURED: AtomicBool = AtomicBool::new(false);
 /// Touches that it is measured with. They take some tenths of a millisecond.
 const TOUCHES: usize = 64;
 /// More than that is something else.
@@ -35,7 +35,7 @@ pub struct Effort {
     /// How long faults have held its threads and unithreads up, traps included.
     pub stalled: Nanos,
     /// The part of that in which pages came that were far.
-    pub fetched: Nanos,
+    pub fetching: Nanos,
 }
 
 impl Effort {
@@ -49,19 +49,21 @@ impl Effort {
         let worked = process_cpu().saturating_sub(not_work);
         // What is taken off is in part an estimate, and work does not go back.
         let worked = WORKED.fetch_max(worked, Ordering::Relaxed).max(worked);
-        let fetched = stats.stages.total.sum() + (stats.major_faults + stats.prefetch_hits) * trap;
-        Self { worked, stalled: stats.stalled_ns + traps, fetched }
+        let fetching = stats.stages.total.sum() + (stats.major_faults + stats.prefetch_hits) * trap;
+        Self { worked, stalled: stats.stalled_ns + traps, fetching }
     }
 }
 
 /// Finds out what traps take on this machine, for all [`Effort`]s from now on, if that is not known yet. Of faults that
 /// monitors handle it is not found out. Needs nothing of the node.
 pub fn know_traps(far: &FarMemory) {
-    MEASURED.call_once(|| {
-        if let Ok(Some(trap)) = measure_trap(far) {
-            TRAP.store(trap, Ordering::Relaxed);
-        }
-    });
+    // Nobody waits for it: a child of a fork would for ever.
+    if IS_MEASURED.swap(true, Ordering::Relaxed) {
+        return;
+    }
+    if let Ok(Some(trap)) = measure_trap(far) {
+        TRAP.store(trap, Ordering::Relaxed);
+    }
 }
 
 /// What a trap takes beside its handler, in nanoseconds; `None` if the faults of `far` are not delivered as signals.
