@@ -35,9 +35,13 @@ pub struct Moment {
     pub fetching: Nanos,
 }
 
-/// Work for which an allowance is kept that was not used, or for which one that was overdrawn is paid back at most, if
-/// nothing else is said.
-pub(crate) const HORIZON: Nanos = 10_000_000_000;
+/// Work for which an allowance is kept that was not used, or for which one that was overdrawn is paid back at most, and
+/// the time over which pressure is measured, in nanoseconds.
+const HORIZON: f64 = 10e9;
+const WINDOW: f64 = 200e6;
+/// The same beside others that may need the memory: it goes from one to another by what they need now.
+const HORIZON_BESIDE: f64 = 0.5e9;
+const WINDOW_BESIDE: f64 = 50e6;
 /// What was taken counts as what may be missed for this part of the time for which an allowance is kept.
 const RISK_PART: f64 = 0.5;
 /// A program rests that works for less than this share of the time.
@@ -46,8 +50,6 @@ const REST_SHARE: f64 = 0.01;
 /// kept.
 const LONG_REST: f64 = 60e9;
 const REST_PART: f64 = 0.1;
-/// Time over which pressure is measured.
-const WINDOW: f64 = 200e6;
 /// Pressure above which a program needs what it touches, whatever it has saved.
 const PRESSURE_MAX: f64 = 4.0;
 /// Pressure below which more and more is taken.
@@ -62,6 +64,12 @@ const RATE_FALLS: f64 = 8.0;
 const HASTE: f64 = 4.0;
 /// Time in which that doubles while nothing is missed.
 const DOUBLES_IN: f64 = 1e9;
+/// The same where others wait and what is taken does not come back.
+const DOUBLES_IN_COLD: f64 = 30e6;
+/// Taken pages from which on it is known whether they come back, and the shares of them that tell.
+const JUDGED_PAGES: f64 = 64.0;
+const COLD_SHARE: f64 = 0.15;
+const WANTED_SHARE: f64 = 0.5;
 /// Part by which local memory may grow until the next look, and pages that come on top.
 const GROWTH_PART: u64 = 8;
 const GROWTH_PAGES: u64 = 1024;
@@ -71,6 +79,18 @@ const FREE_PART: u64 = 60;
 const LAG_PART: u64 = 16;
 const LAG_PART_GIVEN: u64 = 4;
 
+/// Whether other programs lack memory that this one may not need.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Others {
+    /// They do not.
+    HaveEnough,
+    /// They do, and wait for it.
+    Wait,
+    /// They do, and it is this one's turn to have more than its share: what it does not touch is looked for, no faster
+    /// than it shows.
+    WaitForTurn,
+}
+
 /// See the head of this file.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Auto {
@@ -78,6 +98,8 @@ pub struct Auto {
     slowdown: f64,
     /// The most that is kept or owed of that, in nanoseconds.
     most: f64,
+    /// Time over which pressure is measured, in nanoseconds.
+    window: f64,
     risk: Risk,
     /// For how long it has rested, in nanoseconds.
     rested: f64,
@@ -89,6 +111,9 @@ pub struct Auto {
     /// What was worked and what was lost of late, the older the less.
     worked: f64,
     stalled: f64,
+    /// Pages that were taken and that came back of late, the older the less.
+    took: f64,
+    came_back: f64,
     /// Share of local memory that is taken in a second.
     rate: f64,
     /// Whether something was taken in haste since it last missed any.
@@ -101,24 +126,30 @@ impl Auto {
     /// that is missed may cost `page_cost`, as far as is known before any was.
     #[must_use]
     pub fn new(slowdown: f64, least: u64, page_cost: Nanos) -> Self {
-        Self::with_horizon(slowdown, least, page_cost, HORIZON)
+        Self::of(slowdown, least, page_cost, [HORIZON, WINDOW])
     }
 
-    /// One that keeps and owes what is allowed for so much work at most.
-    #[must_use]
-    pub fn with_horizon(slowdown: f64, least: u64, page_cost: Nanos, horizon: Nanos) -> Self {
+    /// One for a program beside others.
+    pub(crate) fn beside_others(slowdown: f64, least: u64, page_cost: Nanos) -> Self {
+        Self::of(slowdown, least, page_cost, [HORIZON_BESIDE, WINDOW_BESIDE])
+    }
+
+    fn of(slowdown: f64, least: u64, page_cost: Nanos, [horizon, window]: [f64; 2]) -> Self {
         assert!(slowdown > 0.0, "nothing can be taken from a program that may not be slowed down");
         let (before, allowance, worked, stalled) = (None, 0.0, 0.0, 0.0);
         Self {
             slowdown,
-            most: slowdown * horizon as f64,
-            risk: Risk::new(RISK_PART * horizon as f64, page_cost),
+            most: slowdown * horizon,
+            window,
+            risk: Risk::new(RISK_PART * horizon, page_cost),
             rested: 0.0,
             least,
             before,
             allowance,
             worked,
             stalled,
+            took: 0.0,
+            came_back: 0.0,
             rate: RATE,
             was_hasty: false,
             limit: None,
@@ -127,19 +158,22 @@ impl Auto {
 
     /// The soft limit of its local memory from now on, in pages: `None` if it may have what it wants.
     pub fn next(&mut self, now: Moment) -> Option<u64> {
-        self.next_beside(now, false)
+        self.next_beside(now, Others::HaveEnough)
     }
 
-    /// As [`Auto::next`]. If others wait for memory, what is not missed is given back in haste.
-    pub fn next_beside(&mut self, now: Moment, others_wait: bool) -> Option<u64> {
+    /// As [`Auto::next`]. If others wait for memory, what is not missed is given back in haste, whatever is allowed.
+    pub(crate) fn next_beside(&mut self, now: Moment, others: Others) -> Option<u64> {
         let Some(before) = self.before.replace(now) else { return self.limit };
         let since = |now: Nanos, before: Nanos| now.saturating_sub(before) as f64;
         let passed = since(now.at, before.at);
         let (worked, stalled) = (since(now.worked, before.worked), since(now.stalled, before.stalled));
         let earned = self.slowdown * worked - stalled;
         self.allowance = (self.allowance + earned).clamp(-self.most, self.most);
-        let older = (-passed / WINDOW).exp();
+        let older = (-passed / self.window).exp();
         (self.worked, self.stalled) = (self.worked * older + worked, self.stalled * older + stalled);
+        let since = |of: fn(&Moment) -> u64| of(&now).saturating_sub(of(&before)) as f64;
+        self.took = self.took * older + since(|at| at.taken);
+        self.came_back = self.came_back * older + since(|at| at.returned);
         let rests = worked < REST_SHARE * passed;
         self.rested = if rests { self.rested + passed } else { 0.0 };
         self.risk.look(&before, &now, rests);
@@ -157,14 +191,22 @@ impl Auto {
             self.rate = (self.rate / falls).max(RATE_MIN);
             let wanted = now.local.saturating_add(now.local / GROWTH_PART + GROWTH_PAGES);
             self.limit = self.limit.map(|limit| limit.max(wanted));
-        } else if pressure < 1.0 && is_saved {
-            let (haste, lag_part) = if others_wait { (HASTE, LAG_PART_GIVEN) } else { (1.0, LAG_PART) };
-            if pressure < PRESSURE_LOW {
-                self.rate = (self.rate * (haste * passed / DOUBLES_IN).exp2()).min(RATE_MAX);
-            }
+        } else if pressure < 1.0 && (is_saved || others != Others::HaveEnough) {
+            let is_alone = others == Others::HaveEnough;
+            let (haste, lag_part) = if is_alone { (1.0, LAG_PART) } else { (HASTE, LAG_PART_GIVEN) };
+            let doubled_in = |time: f64| self.rate * (passed / time).exp2();
+            let rate = match others {
+                _ if pressure >= PRESSURE_LOW => self.rate,
+                Others::HaveEnough => doubled_in(DOUBLES_IN),
+                _ if self.is_cold() => doubled_in(DOUBLES_IN_COLD),
+                Others::Wait if self.is_judged() && self.wants_back() => doubled_in(-DOUBLES_IN_COLD),
+                Others::Wait => doubled_in(DOUBLES_IN / HASTE),
+                Others::WaitForTurn => RATE,
+            };
+            self.rate = rate.clamp(RATE_MIN, RATE_MAX);
             let rate = haste * self.rate;
-            self.was_hasty |= others_wait;
-            let most = if others_wait { f64::INFINITY } else { self.room(now) };
+            self.was_hasty |= !is_alone;
+            let most = if is_alone { self.room(now) } else { f64::INFINITY };
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
             let taken = (rate * passed / 1e9 * now.local as f64).min(most) as u64;
             let limit = from.saturating_add(come).saturating_sub(taken).max(now.local - now.local / lag_part);
@@ -182,6 +224,21 @@ impl Auto {
         // What reclaim has not come to yet is as good as taken.
         let ordered = self.limit.map_or(0, |limit| now.local.saturating_sub(limit));
         (self.risk.room(allowance) - ordered as f64).max(0.0)
+    }
+
+    /// Enough was taken of late to see what comes back.
+    fn is_judged(&self) -> bool {
+        self.took >= JUDGED_PAGES
+    }
+
+    /// It has hardly touched what was taken of late.
+    pub(crate) fn is_cold(&self) -> bool {
+        self.is_judged() && self.came_back < COLD_SHARE * self.took
+    }
+
+    /// It has come back for most of what was taken of late.
+    pub(crate) fn wants_back(&self) -> bool {
+        self.came_back > WANTED_SHARE * self.took
     }
 
     /// How much it is held up, of what it may be, over the last moments.

@@ -24,6 +24,7 @@ mod risk;
 mod sample;
 mod sequences;
 mod trace;
+mod turns;
 
 pub use auto::{Auto, Moment};
 pub use curve::{Costs, Curve, Point};

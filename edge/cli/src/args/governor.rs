@@ -42,8 +42,8 @@ pub(crate) struct GovernorArgs {
     /// What each program has in any case
     #[arg(long, value_name = "SIZE", default_value = "8MiB", value_parser = least)]
     pub(crate) least: u64,
-    /// Time between two looks
-    #[arg(long, value_name = "TIME", default_value = "100ms", value_parser = positive_duration)]
+    /// Time between two looks; less than half of it while programs need more than there is
+    #[arg(long, value_name = "TIME", default_value = "50ms", value_parser = positive_duration)]
     pub(crate) interval: Duration,
     /// Show what each would get, and change nothing
     #[arg(long)]

@@ -1,5 +1,6 @@
 //! The dispatcher and its workers, and light threads, over emulated far memory.
 
+mod predicted;
 mod preemption;
 mod serve;
 mod sleeping;

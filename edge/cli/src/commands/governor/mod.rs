@@ -76,7 +76,8 @@ pub(crate) fn run(args: &GovernorArgs) -> anyhow::Result<ExitCode> {
             shown = Some(began);
             print(&table(&looks))?;
         }
-        std::thread::sleep(args.interval.saturating_sub(began.elapsed()));
+        let interval = if governed.governor.is_short() { args.interval * 2 / 5 } else { args.interval };
+        std::thread::sleep(interval.saturating_sub(began.elapsed()));
     }
     Ok(ExitCode::SUCCESS)
 }
