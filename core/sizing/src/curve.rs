@@ -2,7 +2,7 @@
 
 use yonder_units::{Narrow, PAGE_BYTES};
 
-use crate::model::{PAGES_MIN, Replayed, replay};
+use crate::model::{PAGES_MIN, Replayed, replay_weighted};
 use crate::sample::Unfolded;
 
 /// What happens to a page costs a program, in nanoseconds.
@@ -59,9 +59,9 @@ impl Curve {
         let least = processes.iter().map(|process| process.stands_for).max().unwrap_or(1) * PAGES_MIN as u64;
         let sizes = sizes.iter().filter(|size| *size / PAGE_BYTES as u64 >= least);
         let point = |local_bytes: &u64| {
-            let replay_in = |Unfolded { trace, stands_for }: &Unfolded| {
+            let replay_in = |Unfolded { trace, weights, stands_for }: &Unfolded| {
                 let pages = local_bytes / PAGE_BYTES as u64 / stands_for;
-                replay(trace, pages.narrow_usize()).times(*stands_for)
+                replay_weighted(trace, weights, pages.narrow_usize()).times(*stands_for)
             };
             let replayed = processes.iter().map(replay_in).fold(Replayed::default(), Replayed::plus);
             Point { local_bytes: *local_bytes, replayed }
@@ -93,7 +93,7 @@ mod tests {
     use yonder_units::{BLOCK_PAGES_U32, PageIndex};
 
     use super::*;
-    use crate::sample::{Coarseness, Sample, Seen, is_sampled};
+    use crate::sample::{Coarseness, Sample, Seen, Weight, is_sampled};
     use crate::trace::{Touch, Trace};
 
     const COSTS: Costs = Costs { random_ns: 10_000.0, sequence_ns: 1_000.0, rescue_ns: 3_000.0, first_ns: 2_000.0 };
@@ -141,7 +141,7 @@ mod tests {
     #[test]
     fn a_sample_predicts_what_all_pages_show() {
         let (pages, touches) = (64 * BLOCK_PAGES_U32, 600_000);
-        let all = Unfolded { trace: Trace::new(program(pages, touches)), stands_for: 1 };
+        let all = Unfolded { trace: Trace::new(program(pages, touches)), weights: Vec::new(), stands_for: 1 };
         let sizes = [1, 2, 3].map(|quarter| u64::from(pages) * PAGE_BYTES as u64 * quarter / 4);
         let expected = Curve::new(1.0, &[all], &sizes);
         for (coarseness, most) in [(0, usize::MAX), (1, usize::MAX), (0, 400_000)] {
@@ -153,6 +153,29 @@ mod tests {
                 let ratio = point.replayed.misses as f64 / expected.replayed.misses as f64;
                 assert!((0.85..1.15).contains(&ratio), "{ratio} with {coarseness:?}, {point:?} and {expected:?}");
             }
+        }
+    }
+
+    #[test]
+    fn what_was_seen_now_and_then_stands_for_all() {
+        let (pages, touches) = (64 * BLOCK_PAGES_U32, 1_200_000);
+        let sizes = [1, 2, 3].map(|quarter| u64::from(pages) * PAGE_BYTES as u64 * quarter / 4);
+        let all: Vec<Seen> = program(pages, touches).map(Seen::Touch).collect();
+        let (first, again) = all.split_at(pages as usize);
+        // Of what is touched again, one touch in four is seen, in some times.
+        let windows = again.chunks(400_000).flat_map(|time| {
+            time[..100_000].iter().copied().chain([Seen::Counts(Weight::of(time.len() as f64 / 1e5))])
+        });
+        let seen = first.iter().copied().chain([Seen::Counts(Weight::ONE)]).chain(windows);
+        let is_seen = |seen: &Seen| !matches!(seen, Seen::Touch(touch) if !is_sampled(touch.page, Coarseness(0)));
+        let [all, some] = [all.clone(), seen.collect()]
+            .map(|seen: Vec<Seen>| Sample::new(seen.into_iter().filter(is_seen).collect()).unfold(usize::MAX));
+        assert_eq!((some.weights.len(), all.weights.len()), (4, 0));
+        let [expected, curve] = [all, some].map(|unfolded| Curve::new(1.0, &[unfolded], &sizes));
+        for (point, expected) in curve.points.iter().zip(&expected.points) {
+            let ratio = point.replayed.misses as f64 / expected.replayed.misses as f64;
+            assert!((0.9..1.1).contains(&ratio), "{ratio} with {point:?} and {expected:?}");
+            assert!(point.replayed.firsts == expected.replayed.firsts, "first touches are always seen");
         }
     }
 }

@@ -31,5 +31,5 @@ pub use curve::{Costs, Curve, Point};
 pub use divide::{Claim, divide};
 pub use governor::{Governor, Order, Seen as SeenProgram, Terms};
 pub use model::{PAGES_MIN, Replayed, replay};
-pub use sample::{CHUNK_PAGES, COARSENESS_MAX, Coarseness, Sample, Seen, Unfolded, chunk_of, is_sampled};
+pub use sample::{CHUNK_PAGES, COARSENESS_MAX, Coarseness, Sample, Seen, Unfolded, Weight, chunk_of, is_sampled};
 pub use trace::{Touch, Trace};

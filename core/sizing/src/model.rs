@@ -11,6 +11,7 @@ use yonder_pager::reclaim::{
 };
 use yonder_units::{BLOCK_PAGES, BlockIndex, Narrow, PageIndex};
 
+use crate::sample::Weight;
 use crate::sequences::Sequences;
 use crate::trace::{Touch, Trace};
 
@@ -40,6 +41,18 @@ impl Replayed {
         let [misses, in_sequences, rescues, firsts] =
             [misses, in_sequences, rescues, firsts].map(|pages| pages * count);
         Self { misses, in_sequences, rescues, firsts }
+    }
+
+    fn with(self, in_sequences: u64) -> Self {
+        Self { in_sequences, ..self }
+    }
+
+    /// What stands for more touches than its own. First touches are seen at all times.
+    fn weighted(self, weight: Weight) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a number of pages")]
+        let [misses, in_sequences, rescues] =
+            [self.misses, self.in_sequences, self.rescues].map(|pages| (pages as f64 * weight.times()).round() as u64);
+        Self { misses, in_sequences, rescues, firsts: self.firsts }
     }
 
     /// Both.
@@ -87,6 +100,11 @@ struct Model {
 /// Replays a trace with `local` pages of local memory, which are [`PAGES_MIN`] at least.
 #[must_use]
 pub fn replay(trace: &Trace, local: usize) -> Replayed {
+    replay_weighted(trace, &[], local)
+}
+
+/// As [`replay`], where touches stand for others as well: up to which of them, and for how many.
+pub(crate) fn replay_weighted(trace: &Trace, weights: &[(usize, Weight)], local: usize) -> Replayed {
     let policy = Policy::new(local as u64, Shares::default()).expect("the default shares are in order");
     let mut sequences = Sequences::new(trace.numbers());
     let mut model = Model {
@@ -106,15 +124,19 @@ pub fn replay(trace: &Trace, local: usize) -> Replayed {
         is_working: false,
         has_worked: false,
     };
-    let mut replayed = Replayed::default();
+    let (mut all, mut replayed, mut weights) = (Replayed::default(), Replayed::default(), weights.iter().peekable());
     for (number, touch) in (0u32..).zip(trace.touches()) {
+        while let Some((_, weight)) = weights.next_if(|(end, _)| *end <= number as usize) {
+            all = all.plus(std::mem::take(&mut replayed).with(sequences.take()).weighted(*weight));
+        }
         let misses = replayed.misses;
         model.touch(touch, &mut replayed);
         if replayed.misses > misses {
             sequences.miss(touch.page, number);
         }
     }
-    Replayed { in_sequences: sequences.misses(), ..replayed }
+    let weight = weights.next().map_or(Weight::ONE, |(_, weight)| *weight);
+    all.plus(replayed.with(sequences.take()).weighted(weight))
 }
 
 impl Model {

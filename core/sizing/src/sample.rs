@@ -59,11 +59,37 @@ pub enum Seen {
     Touch(Touch),
     /// From here on the sample is this coarse.
     Coarser(Coarseness),
+    /// What was seen since the last one of these stands for more, that was not.
+    Counts(Weight),
+}
+
+/// How many touches each one stands for, as a multiple of 1/256.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub struct Weight(pub u32);
+
+impl Weight {
+    /// Each touch stands for itself.
+    pub const ONE: Self = Self(1 << 8);
+
+    /// Of a number of at least 1.
+    #[must_use]
+    pub fn of(times: f64) -> Self {
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "`as` has limits")]
+        let parts = (times * f64::from(Self::ONE.0)) as u32;
+        Self(parts.max(Self::ONE.0))
+    }
+
+    /// As a number.
+    #[must_use]
+    pub fn times(self) -> f64 {
+        f64::from(self.0) / f64::from(Self::ONE.0)
+    }
 }
 
 const IS_TOUCH: u64 = 1 << 32;
 const IS_FIRST: u64 = 1 << 33;
 const IS_COARSER: u64 = 1 << 34;
+const IS_WEIGHT: u64 = 1 << 35;
 
 impl Seen {
     /// As it is written down. It is not 0.
@@ -73,6 +99,7 @@ impl Seen {
         match self {
             Self::Touch(Touch { page, is_first }) => IS_TOUCH | u64::from(page.0) | if is_first { IS_FIRST } else { 0 },
             Self::Coarser(Coarseness(level)) => IS_COARSER | u64::from(level),
+            Self::Counts(Weight(parts)) => IS_WEIGHT | u64::from(parts),
         }
     }
 
@@ -84,6 +111,7 @@ impl Seen {
             IS_TOUCH => Some(Self::Touch(Touch { page: PageIndex(low), is_first: false })),
             kind if kind == IS_TOUCH | IS_FIRST => Some(Self::Touch(Touch { page: PageIndex(low), is_first: true })),
             IS_COARSER if low <= u32::from(COARSENESS_MAX.0) => Some(Self::Coarser(Coarseness(low.narrow_u8()))),
+            IS_WEIGHT if low >= Weight::ONE.0 => Some(Self::Counts(Weight(low))),
             _ => None,
         }
     }
@@ -94,6 +122,8 @@ impl Seen {
 pub struct Unfolded {
     /// The touches.
     pub trace: Trace,
+    /// How many each of them stands for, up to which of them: one behind the last.
+    pub weights: Vec<(usize, Weight)>,
     /// How many pages of the program each page of the trace stands for.
     pub stands_for: u64,
 }
@@ -154,7 +184,22 @@ impl Sample {
             let chunks = (0..chunks).step_by(stands_for as usize);
             chunks.map(move |chunk| Touch { page: PageIndex(first + chunk * CHUNK_PAGES), is_first })
         }));
-        Unfolded { trace, stands_for: u64::from(stands_for) }
+        let times = (chunks / stands_for) as usize;
+        let weights = self.weights().into_iter().map(|(end, weight)| (end * times, weight)).collect();
+        Unfolded { trace, weights, stands_for: u64::from(stands_for) }
+    }
+
+    /// What touches of the coarsest sample stand for, up to which of them: none behind the last.
+    fn weights(&self) -> Vec<(usize, Weight)> {
+        let (mut weights, mut touches) = (Vec::new(), 0);
+        for seen in &self.seen {
+            match seen {
+                Seen::Touch(touch) => touches += usize::from(is_sampled(touch.page, self.coarseness)),
+                Seen::Counts(weight) => weights.push((touches, *weight)),
+                Seen::Coarser(_) => {}
+            }
+        }
+        weights
     }
 }
 
@@ -190,7 +235,9 @@ mod tests {
 
         #[test]
         fn words_are_read_as_they_were_written(page: u32, is_first: bool, level in 0u8..=6) {
-            for seen in [Seen::Touch(Touch { page: PageIndex(page), is_first }), Seen::Coarser(Coarseness(level))] {
+            let weight = Seen::Counts(Weight(page.max(Weight::ONE.0)));
+            let touch = Seen::Touch(Touch { page: PageIndex(page), is_first });
+            for seen in [touch, Seen::Coarser(Coarseness(level)), weight] {
                 prop_assert!(seen.word() != 0);
                 prop_assert_eq!(Seen::of_word(seen.word()), Some(seen));
             }
@@ -212,9 +259,9 @@ mod tests {
             let all = (0..64 * BLOCK_PAGES_U32).filter(|page| is_sampled(PageIndex(*page), Coarseness(0)));
             let sample = Sample::new([Seen::Coarser(coarseness)].into_iter().chain(all.map(touch)).collect());
             assert_eq!((sample.coarseness(), sample.seen_again()), (coarseness, 0));
-            let Unfolded { trace, stands_for } = sample.unfold(usize::MAX);
+            let Unfolded { trace, stands_for, .. } = sample.unfold(usize::MAX);
             assert_eq!((trace.pages(), trace.len(), stands_for), (64 * 512, 64 * 512, 1));
-            let Unfolded { trace, stands_for } = sample.unfold(10_000);
+            let Unfolded { trace, stands_for, .. } = sample.unfold(10_000);
             assert_eq!((trace.pages(), trace.len(), stands_for), (8 * 1024, 8 * 1024, 4));
         }
     }

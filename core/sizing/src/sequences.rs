@@ -39,9 +39,9 @@ impl Sequences {
         Self { runs: vec![Run::default(); pages.div_ceil(CHUNK_PAGES as usize)], in_sequences: 0 }
     }
 
-    /// How many misses were in sequences.
-    pub(crate) fn misses(&self) -> u64 {
-        self.in_sequences
+    /// How many misses were in sequences, since this was last asked.
+    pub(crate) fn take(&mut self) -> u64 {
+        std::mem::take(&mut self.in_sequences)
     }
 
     /// A page is missed at touch number `touch`.
@@ -77,7 +77,7 @@ mod tests {
     fn in_sequences(pages: impl IntoIterator<Item = (u32, u32)>) -> u64 {
         let mut sequences = Sequences::new(512);
         pages.into_iter().for_each(|(page, touch)| sequences.miss(PageIndex(page), touch));
-        sequences.misses()
+        sequences.take()
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU8, Ordering};
 
 use yonder_paging::{FaultObserver, Needed, SeenFault};
-use yonder_sizing::{Coarseness, Sample, Seen, Touch, is_sampled};
+use yonder_sizing::{Coarseness, Sample, Seen, Touch, Weight, is_sampled};
 use yonder_units::PageIndex;
 
 use crate::word_log::{LogKind, WordLog};
@@ -40,6 +40,11 @@ impl Sampler {
     pub fn set_coarseness(&self, coarseness: Coarseness) {
         self.coarseness.store(coarseness.0, Ordering::Relaxed);
         self.seen.add(Seen::Coarser(coarseness).word());
+    }
+
+    /// What was seen since this was last called stands for so many times as much.
+    pub fn weigh(&self, weight: Weight) {
+        self.seen.add(Seen::Counts(weight).word());
     }
 
     /// How much was seen.
