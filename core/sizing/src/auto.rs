@@ -66,8 +66,10 @@ const HASTE: f64 = 4.0;
 const DOUBLES_IN: f64 = 1e9;
 /// The same where others wait and what is taken does not come back.
 const DOUBLES_IN_COLD: f64 = 30e6;
-/// Taken pages from which on it is known whether they come back, and the shares of them that tell.
+/// Taken pages from which on it is known whether they come back, or this part of what is local, and the shares of them
+/// that tell.
 const JUDGED_PAGES: f64 = 64.0;
+const JUDGED_PART: f64 = 256.0;
 const COLD_SHARE: f64 = 0.15;
 const WANTED_SHARE: f64 = 0.5;
 /// Part by which local memory may grow until the next look, and pages that come on top.
@@ -158,11 +160,12 @@ impl Auto {
 
     /// The soft limit of its local memory from now on, in pages: `None` if it may have what it wants.
     pub fn next(&mut self, now: Moment) -> Option<u64> {
-        self.next_beside(now, Others::HaveEnough)
+        self.next_beside(now, Others::HaveEnough, 0)
     }
 
-    /// As [`Auto::next`]. If others wait for memory, what is not missed is given back in haste, whatever is allowed.
-    pub(crate) fn next_beside(&mut self, now: Moment, others: Others) -> Option<u64> {
+    /// As [`Auto::next`]. If others wait for memory, what is not missed is given back in haste, and what is above its
+    /// `share`, in pages, whatever is allowed.
+    pub(crate) fn next_beside(&mut self, now: Moment, others: Others, share: u64) -> Option<u64> {
         let Some(before) = self.before.replace(now) else { return self.limit };
         let since = |now: Nanos, before: Nanos| now.saturating_sub(before) as f64;
         let passed = since(now.at, before.at);
@@ -206,7 +209,8 @@ impl Auto {
             self.rate = rate.clamp(RATE_MIN, RATE_MAX);
             let rate = haste * self.rate;
             self.was_hasty |= !is_alone;
-            let most = if is_alone { self.room(now) } else { f64::INFINITY };
+            let above = if is_alone { 0 } else { now.local.saturating_sub(share) };
+            let most = self.room(now).max(above as f64);
             #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
             let taken = (rate * passed / 1e9 * now.local as f64).min(most) as u64;
             let limit = from.saturating_add(come).saturating_sub(taken).max(now.local - now.local / lag_part);
@@ -228,7 +232,8 @@ impl Auto {
 
     /// Enough was taken of late to see what comes back.
     fn is_judged(&self) -> bool {
-        self.took >= JUDGED_PAGES
+        let local = self.before.map_or(0.0, |before| before.local as f64);
+        self.took >= JUDGED_PAGES.min(local / JUDGED_PART).max(1.0)
     }
 
     /// It has hardly touched what was taken of late.

@@ -19,7 +19,7 @@ use crate::divide::{Claim, divide};
 use crate::turns::{Contender, Turns};
 
 /// A program may grow by this part, and so many pages, until it is looked at again.
-const GROWTH_PART: u64 = 8;
+const GROWTH_PART: u64 = 2;
 const GROWTH_PAGES: u64 = 1024;
 /// What a page that is missed may cost, as long as that is not known.
 const PAGE_COST: Nanos = 10_000;
@@ -27,6 +27,10 @@ const PAGE_COST: Nanos = 10_000;
 const NEEDED_TIMES: u64 = 2;
 /// Part of their shares that programs have while they wait for their turns.
 const WAITING_PART: u64 = 2;
+/// A program that has all of its share but this part, and misses, needs more than its share.
+const SHARE_ROOM_PART: u64 = 16;
+/// What a program wants is this part more than its soft limit: reclaim keeps some of a limit free.
+const ROOM_PART: u64 = 24;
 /// Part of what is local that reclaim may keep free below a limit.
 const FREE_PART: u64 = 6;
 /// Pressure above which a program misses something.
@@ -98,12 +102,15 @@ impl Governor {
         let total = total.saturating_sub(exempt.map(|seen| seen.moment.local).fold(0, u64::saturating_add));
         let governed: Vec<(u32, &Seen)> =
             seen.iter().filter(|(_, seen)| !seen.terms.is_exempt).map(|(number, seen)| (*number, seen)).collect();
-        let soft_limits: Vec<Option<u64>> = governed.iter().map(|(number, seen)| self.wants(*number, seen)).collect();
+        let weights: f64 = governed.iter().map(|(_, seen)| seen.terms.weight).sum();
+        let share = |seen: &Seen| part(total, seen.terms.weight / weights);
+        let soft_limits: Vec<Option<u64>> =
+            governed.iter().map(|(number, seen)| self.wants(*number, seen, share(seen))).collect();
         let mut claims: Vec<Claim> =
             governed.iter().zip(&soft_limits).map(|((_, seen), soft)| claim(seen, *soft)).collect();
         let needs = |(claim, (number, seen)): (&Claim, &(u32, &Seen))| {
             if self.is_held_up(*number) && is_full(seen) {
-                claim.wanted.max(seen.moment.local.saturating_mul(NEEDED_TIMES))
+                claim.wanted.max(seen.moment.local.saturating_mul(NEEDED_TIMES)).min(seen.most)
             } else {
                 claim.wanted
             }
@@ -124,7 +131,7 @@ impl Governor {
     }
 
     /// What a program needs to be slowed down by no more than it may be.
-    fn wants(&mut self, number: u32, Seen { moment, terms, finds_out, .. }: &Seen) -> Option<u64> {
+    fn wants(&mut self, number: u32, Seen { moment, terms, finds_out, .. }: &Seen, share: u64) -> Option<u64> {
         let others = match (self.is_short, self.turns.is_turn_of(number)) {
             (false, _) => Others::HaveEnough,
             (true, false) => Others::Wait,
@@ -132,7 +139,7 @@ impl Governor {
         };
         let program = self.programs.entry(number);
         let program = program.or_insert_with(|| Auto::beside_others(terms.slowdown, terms.least, PAGE_COST));
-        finds_out.unwrap_or(program.next_beside(*moment, others))
+        finds_out.unwrap_or(program.next_beside(*moment, others, share))
     }
 
     fn is_held_up(&self, number: u32) -> bool {
@@ -143,29 +150,48 @@ impl Governor {
     fn take_turns(&mut self, total: u64, governed: &[(u32, &Seen)], claims: &mut [Claim]) {
         // What they have if all that lack memory want everything.
         let mut wanting = claims.to_vec();
-        for (claim, (number, _)) in wanting.iter_mut().zip(governed) {
+        for (claim, (number, seen)) in wanting.iter_mut().zip(governed) {
             if self.is_held_up(*number) || self.turns.takes_part(*number) {
-                claim.wanted = u64::MAX;
+                claim.wanted = seen.most.max(claim.least);
             }
         }
         let shares = divide(total, &wanting);
         let contender = |(((number, seen), claim), share): (((&u32, &&Seen), &Claim), &u64)| {
             let (program, is_held_up) = (&self.programs[number], self.is_held_up(*number));
             // It is the limit that makes it miss, and not what it gives back by itself.
-            let lacks = self.is_short && is_held_up && is_full(seen) && program.wants_back();
+            let may_have_more = seen.limit < seen.most;
+            let wants_more = claim.wanted > *share;
+            let has_share = seen.moment.local + share / SHARE_ROOM_PART >= *share;
+            let lacks = self.is_short
+                && is_held_up
+                && is_full(seen)
+                && may_have_more
+                && wants_more
+                && has_share
+                && program.wants_back();
             let (weight, local, is_cold) = (seen.terms.weight, seen.moment.local, program.is_cold());
-            Contender { number: *number, weight, local, lacks, is_held_up, is_cold, wants_more: claim.wanted > *share }
+            Contender { number: *number, weight, local, lacks, is_held_up, is_cold, wants_more }
         };
         let programs = governed.iter().map(|(number, seen)| (number, seen)).zip(&*claims).zip(&shares);
         let contenders: Vec<Contender> = programs.map(contender).collect();
         let now = governed.iter().map(|(_, seen)| seen.moment.at).max().unwrap_or_default();
         self.turns.look(now, &contenders);
         for ((claim, (number, _)), share) in claims.iter_mut().zip(governed).zip(shares) {
-            if self.turns.waits(*number) {
-                claim.wanted = claim.wanted.min(share / WAITING_PART).max(claim.least);
-            }
+            let most = match () {
+                () if self.turns.waits(*number) => share / WAITING_PART,
+                // What others do without in a turn is for the one whose turn it is.
+                () if self.turns.is_any() && !self.turns.is_turn_of(*number) => share,
+                () => continue,
+            };
+            claim.wanted = claim.wanted.min(most).max(claim.least);
         }
     }
+}
+
+fn part(of: u64, share: f64) -> u64 {
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
+    let part = (of as f64 * share) as u64;
+    part
 }
 
 fn is_full(seen: &Seen) -> bool {
@@ -178,7 +204,10 @@ fn claim(Seen { moment, most, terms, .. }: &Seen, soft_limit: Option<u64>) -> Cl
     Claim {
         weight: terms.weight,
         least,
-        wanted: soft_limit.unwrap_or(grown).min(grown).clamp(least, (*most).max(least)),
+        wanted: soft_limit
+            .map_or(grown, |soft| soft.saturating_add(soft / ROOM_PART))
+            .min(grown)
+            .clamp(least, (*most).max(least)),
     }
 }
 
@@ -189,8 +218,6 @@ fn limits(total: u64, governed: &[(u32, &Seen)], claims: &[Claim]) -> Vec<u64> {
     // What none of them wants is room to grow.
     let left = total.saturating_sub(sum(&mut given.iter().copied()));
     let weights: f64 = claims.iter().map(|claim| claim.weight).sum();
-    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
-    let part = |of: u64, share: f64| (of as f64 * share) as u64;
     let goals: Vec<u64> = governed
         .iter()
         .zip(claims)
@@ -215,7 +242,11 @@ fn limits(total: u64, governed: &[(u32, &Seen)], claims: &[Claim]) -> Vec<u64> {
     let rises = sum(&mut goals_of().map(|(seen, goal)| goal.saturating_sub(seen.limit)));
     let share = if rises > free { free as f64 / rises as f64 } else { 1.0 };
     goals_of()
-        .map(|(seen, goal)| if *goal <= seen.limit { *goal } else { seen.limit + part(goal - seen.limit, share) })
+        .zip(claims)
+        .map(|((seen, goal), claim)| {
+            let limit = if *goal <= seen.limit { *goal } else { seen.limit + part(goal - seen.limit, share) };
+            limit.max(claim.least)
+        })
         .collect()
 }
 

@@ -1,9 +1,9 @@
 //! [`Turns`]: who has more than its share of memory, where several programs lack some.
 //!
-//! One has what the others have above half of theirs, for two seconds or until it does not touch what it has. At first
-//! that is the one that has the most: it works already, and the others would have to fetch theirs. Then it is the one
-//! that has had the least turns for its weight. One that misses all the same in its turn, such as one that touches
-//! everything, has fewer and fewer.
+//! One has what the others have above half of theirs, for two seconds or until it does not touch what it has: of those
+//! that have had the fewest turns for their weights, the one that has the most memory, which works already while
+//! others would have to fetch theirs. One that misses all the same in its turn, such as one that touches everything,
+//! has fewer and fewer.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,6 +13,8 @@ use yonder_units::Nanos;
 const TURN: Nanos = 2_000_000_000;
 /// After this part of it, it is known what a program does with its turn, and who is held up meanwhile.
 const SETTLED_PART: Nanos = 10;
+/// Turns that one is owed at most because others have had more.
+const OWED_MAX: f64 = 2.0;
 /// Turns that one whose turns are of no use is passed over, at most.
 const PASSED_OVER_MAX: u32 = 64;
 
@@ -54,8 +56,8 @@ struct Turn {
 /// What is remembered of a program.
 #[derive(Debug)]
 struct Record {
-    /// How long it has had more than its share.
-    favoured: Nanos,
+    /// Whole turns that it has had, for its weight.
+    turns: f64,
     /// Turns that it is passed over yet, and after the next one that is of no use.
     passed_over: u32,
     next_passed_over: u32,
@@ -63,7 +65,7 @@ struct Record {
 
 impl Default for Record {
     fn default() -> Self {
-        Self { favoured: 0, passed_over: 0, next_passed_over: 1 }
+        Self { turns: 0.0, passed_over: 0, next_passed_over: 1 }
     }
 }
 
@@ -75,6 +77,11 @@ impl Turns {
 
     pub(crate) fn is_turn_of(&self, number: u32) -> bool {
         self.turn.as_ref().is_some_and(|turn| turn.holder == number)
+    }
+
+    /// It is somebody's turn.
+    pub(crate) fn is_any(&self) -> bool {
+        self.turn.is_some()
     }
 
     /// It waits for its turn.
@@ -92,8 +99,7 @@ impl Turns {
         let mut lacking: BTreeSet<u32> =
             contenders.iter().filter(|contender| contender.lacks).map(|contender| contender.number).collect();
         let Some(turn) = &mut self.turn else {
-            self.turn =
-                self.next(now, contenders, lacking, |_, contender| -(contender.local as f64) / contender.weight);
+            self.turn = self.next(now, contenders, lacking);
             return;
         };
         let (age, holder) = (now.saturating_sub(turn.since), find(turn.holder));
@@ -107,33 +113,37 @@ impl Turns {
             return;
         }
         let Turn { holder: number, mut waiting, is_of_use, .. } = self.turn.take().expect("it was there");
-        self.records.entry(number).or_default().had(age, is_of_use);
+        let weight = holder.map_or(1.0, |holder| holder.weight);
+        self.records.entry(number).or_default().had(age, weight, is_of_use);
         // It waits for the others now, if it has more than its share.
         waiting.extend(holder.filter(|holder| holder.wants_more).map(|holder| holder.number));
-        self.turn = self.next(now, contenders, waiting, |record, contender| record.favoured as f64 / contender.weight);
+        self.turn = self.next(now, contenders, waiting);
     }
 
-    /// The turn of the one that ranks first, the least first, of those that lack memory.
-    fn next(
-        &mut self,
-        now: Nanos,
-        contenders: &[Contender],
-        mut lacking: BTreeSet<u32>,
-        rank: impl Fn(&Record, &Contender) -> f64,
-    ) -> Option<Turn> {
+    /// Whose turn it is of those that lack memory.
+    fn next(&mut self, now: Nanos, contenders: &[Contender], mut lacking: BTreeSet<u32>) -> Option<Turn> {
         if lacking.len() < 2 {
             return None;
         }
+        let lacking_of = || contenders.iter().filter(|contender| lacking.contains(&contender.number));
+        let turns = lacking_of().filter_map(|contender| self.records.get(&contender.number)).map(|record| record.turns);
+        let most = turns.fold(0.0, f64::max);
         let mut candidates = Vec::new();
-        for contender in contenders.iter().filter(|contender| lacking.contains(&contender.number)) {
+        for contender in lacking_of() {
             let record = self.records.entry(contender.number).or_default();
+            // Nothing is owed for a time in which it was not there, or lacked nothing.
+            record.turns = record.turns.max(most - OWED_MAX);
             if record.passed_over > 0 {
                 record.passed_over -= 1;
-            } else {
-                candidates.push((rank(record, contender), contender.number));
+            } else if !contender.is_cold {
+                let rank = [record.turns.floor(), -(contender.local as f64) / contender.weight];
+                candidates.push((rank, contender.number));
             }
         }
-        let (_, holder) = candidates.into_iter().min_by(|(one, _), (other, _)| one.total_cmp(other))?;
+        let before = |[turns, local]: &[f64; 2], [other_turns, other_local]: &[f64; 2]| {
+            turns.total_cmp(other_turns).then(local.total_cmp(other_local))
+        };
+        let (_, holder) = candidates.into_iter().min_by(|(one, _), (other, _)| before(one, other))?;
         lacking.remove(&holder);
         Some(Turn { holder, since: now, waiting: lacking, is_of_use: false })
     }
@@ -141,8 +151,8 @@ impl Turns {
 
 impl Record {
     /// It has had a turn for so long.
-    fn had(&mut self, age: Nanos, is_of_use: bool) {
-        self.favoured += age;
+    fn had(&mut self, age: Nanos, weight: f64, is_of_use: bool) {
+        self.turns += age.min(TURN) as f64 / TURN as f64 / weight;
         if is_of_use {
             self.next_passed_over = 1;
         } else if age >= TURN {

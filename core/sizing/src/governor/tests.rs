@@ -1,6 +1,6 @@
-//! The governor over programs whose misses are in proportion to what they lack; [`phases`] has programs page by page.
+//! The governor over programs whose misses are in proportion to what they lack; [`pages`] has some page by page.
 
-mod phases;
+mod pages;
 
 use proptest::prelude::*;
 

@@ -201,7 +201,8 @@ fn seen_program(process: &Process, args: &GovernorArgs) -> SeenProgram {
         at: monotonic_ns(),
         worked: stat("worked_ns"),
         stalled: stat("stalled_ns"),
-        local: pages(local_bytes(process)),
+        // What only the process says is not kept for it.
+        local: pages(local_bytes(process).min(process.resident_bytes.unwrap_or(u64::MAX))),
         touched: pages(stat("touched_bytes").min(BYTES_MAX)),
         taken: stat("swept_pages").saturating_add(stat("dropped_pages")),
         returned: stat("returned_pages"),
