@@ -40,9 +40,15 @@ pub(crate) fn bench(yonder: Yonder, arguments: &str) -> Vec<Value> {
 /// As [`bench`], for longer and longer in the place of `DURATION`, until there is enough in every object. On a busy
 /// machine a short run may not get its turn.
 pub(crate) fn bench_until(yonder: Yonder, arguments: &str, is_enough: impl Fn(&Value) -> bool) -> Vec<Value> {
-    let of_lengths = ["500ms", "3s", "20s"].map(|duration| arguments.replace("DURATION", duration));
-    let mut runs = of_lengths.iter().map(|arguments| bench(yonder, arguments));
-    runs.find(|objects| objects.iter().all(&is_enough)).expect("20 s are enough")
+    let mut objects = Vec::new();
+    for duration in ["500ms", "3s", "20s"] {
+        objects = bench(yonder, &arguments.replace("DURATION", duration));
+        if objects.iter().all(&is_enough) {
+            return objects;
+        }
+    }
+    let too_few: Vec<&Value> = objects.iter().filter(|object| !is_enough(object)).collect();
+    panic!("20 s were not enough for {too_few:?}");
 }
 
 /// How many requests of an application's first kind were answered: what was dropped counts as of that kind.
