@@ -4,8 +4,7 @@
 //! back another can have. Where all together want more than there is, [`divide`] gives each its share. LightSwap has
 //! such a daemon (Zhong et al., section 5); here what programs want is measured in lost time.
 //!
-//! Two programs that both lack a little stand still both. So those that want more than their shares take
-//! [`Turns`].
+//! Two programs that both lack a little stand still both. So those that want more than their shares take [`Turns`].
 //!
 //! All limits together are never more than there is, also on the way from one division to the next: what is to be given
 //! is given once it was taken.

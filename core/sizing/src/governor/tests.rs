@@ -120,6 +120,27 @@ fn a_program_that_begins_has_the_least_while_others_give_back() {
     }
 }
 
+/// One has not given back what it must, and the other could grow into that by the limit that it has.
+#[test]
+fn a_limit_falls_that_reaches_into_what_another_has_not_given_back() {
+    let (total, most) = (60_000, 100_000);
+    let [mut slow, mut other] = [0, 1].map(|_| Model::new(90_000, most, TERMS).seen);
+    (slow.moment.local, slow.limit) = (50_000, 20_000);
+    (other.moment.local, other.limit) = (8_000, 20_000);
+    let orders = Governor::default().look(total, &BTreeMap::from([(0, slow), (1, other)]));
+    assert!(slow.moment.local + orders[&1].limit <= total, "{orders:?}");
+}
+
+#[test]
+fn a_limit_below_the_least_becomes_the_least_though_nothing_is_free() {
+    let (total, most) = (60_000, 100_000);
+    let [mut large, mut small] = [0, 1].map(|_| Model::new(90_000, most, TERMS).seen);
+    (large.moment.local, large.limit) = (total, total);
+    small.limit = 100;
+    let orders = Governor::default().look(total, &BTreeMap::from([(0, large), (1, small)]));
+    assert!(orders[&1].limit >= TERMS.least, "{orders:?}");
+}
+
 proptest! {
     /// Whatever programs do, and however slowly they give back: what is local of all of them together is within
     /// what there is, or becomes less, and so is what they may have.
