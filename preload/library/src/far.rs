@@ -2,7 +2,8 @@
 //!
 //! A process is left alone until it has asked for [`ENOUGH_BYTES`]: the many small programs that a program starts have
 //! nothing to gain, and would pay for a reclaimer thread and a connection each. From then on whatever its code
-//! allocates is far; what it has before stays where it is.
+//! allocates is far; what it has before stays where it is. Threads that ask while it is made wait for it, or they would
+//! keep locally what they ask for meanwhile: a short program all of its memory.
 //!
 //! A program with an allocator of its own may be in the locks of that whenever it maps memory, and to make threads
 //! takes the same locks. A thread that waits for it begins there, and what is mapped meanwhile stays where it is.
@@ -11,6 +12,7 @@
 //!
 //! UNSAFETY: a pointer that is set once, and a descriptor that a child has of its parent.
 
+use std::cell::Cell;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -34,6 +36,11 @@ use crate::{auto, callers, complain, ending, malloc, mapped, reserved, signals};
 
 /// Bytes that a process allocates before its memory becomes far.
 const ENOUGH_BYTES: u64 = 4 << 20;
+/// How long a thread waits for far memory that another one makes. Who waits may hold a lock of the dynamic linker, in
+/// the constructor of a library, and who makes may need it.
+const MAKING_TIME: Duration = Duration::from_secs(3);
+/// How often it looks.
+const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// How often the figures of this process are put up.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
@@ -68,6 +75,13 @@ static STAGE: AtomicU8 = AtomicU8::new(OFF);
 static STARTS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 /// The thread that begins then.
 static STARTER: OnceLock<Thread> = OnceLock::new();
+/// Whether a thread has waited in vain: then none waits any more.
+static WAITED_IN_VAIN: AtomicBool = AtomicBool::new(false);
+
+thread_local! {
+    /// Whether this thread makes the far memory, and must not wait for it.
+    static MAKES: Cell<bool> = const { Cell::new(false) };
+}
 
 /// This process is none of a run, or is not ready yet.
 const OFF: u8 = 0;
@@ -117,9 +131,9 @@ pub(crate) fn far() -> Option<&'static Far> {
 }
 
 /// This process is a forked child, and when its parent was about to fork it had no far memory: what another thread has
-/// made since is not this process's.
+/// made since is not this process's, and what one was making will never be made here.
 pub(crate) fn has_none() {
-    if far().is_some() {
+    if matches!(STAGE.load(Ordering::Acquire), STARTING | STARTED) {
         STAGE.store(OFF, Ordering::Release);
         FAR.store(std::ptr::null_mut(), Ordering::Release);
     }
@@ -141,8 +155,28 @@ pub(crate) fn far_for(bytes: usize) -> Option<&'static Far> {
             }
             start()
         }
+        STARTING => when_made(),
         _ => None,
     }
+}
+
+/// The far memory that another thread makes, once it is there.
+#[cold]
+fn when_made() -> Option<&'static Far> {
+    if STARTS_ELSEWHERE.load(Ordering::Relaxed) || MAKES.get() || WAITED_IN_VAIN.load(Ordering::Relaxed) {
+        return None;
+    }
+    let begun = Instant::now();
+    while STAGE.load(Ordering::Acquire) == STARTING {
+        if begun.elapsed() > MAKING_TIME {
+            if !WAITED_IN_VAIN.swap(true, Ordering::Relaxed) {
+                complain("what the program asks for while its far memory is made stays local: that takes too long");
+            }
+            return None;
+        }
+        std::thread::sleep(LOOK_EVERY);
+    }
+    far()
 }
 
 /// Whether an address is of far memory.
@@ -154,8 +188,9 @@ pub(crate) fn is_far(address: usize) -> bool {
 #[cold]
 fn start() -> Option<&'static Far> {
     if STAGE.compare_exchange(SMALL, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
-        return far();
+        return when_made();
     }
+    MAKES.set(true);
     let settings = SETTINGS.get().expect("armed with settings");
     match yonder_trap::hold_back(|| Far::new(settings)) {
         Ok(new) => {
@@ -173,6 +208,7 @@ fn start() -> Option<&'static Far> {
             unsafe { libc::_exit(1) }
         }
     }
+    MAKES.set(false);
     far()
 }
 

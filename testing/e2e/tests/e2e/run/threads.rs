@@ -1,4 +1,9 @@
-//! `yonder run`: threads that wait for pages at one time.
+//! `yonder run`: threads that wait for pages at one time, and for far memory that is being made.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::thread;
+use std::time::Duration;
 
 use yonder_e2e::{Program, Yonder, alone};
 
@@ -39,4 +44,56 @@ fn twice_the_threads_touch_twice_the_pages() {
         }
     }
     panic!("the rate does not grow with the threads within 20 %");
+}
+
+/// How long a node that is slow lets each connection wait. A program makes more than ten when its memory becomes far,
+/// so that takes many times as long as the program does otherwise.
+const SLOW: Duration = Duration::from_millis(20);
+
+/// Lets each connection to `node` wait for [`SLOW`] first; the address to use in its place.
+fn slowed(node: SocketAddr) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("loopback has free ports");
+    let address = listener.local_addr().expect("it is bound");
+    let pass = |mut from: TcpStream, mut to: TcpStream| {
+        let _ = io::copy(&mut from, &mut to);
+        let _ = to.shutdown(std::net::Shutdown::Write);
+    };
+    let begin = move |client: TcpStream| -> io::Result<()> {
+        // It is what such a node does, and nothing is waited for.
+        thread::sleep(SLOW);
+        let node = TcpStream::connect(node)?;
+        [&client, &node].into_iter().try_for_each(|stream| stream.set_nodelay(true))?;
+        let (requests, responses) = ((client.try_clone()?, node.try_clone()?), (node, client));
+        thread::spawn(move || pass(requests.0, requests.1));
+        pass(responses.0, responses.1);
+        Ok(())
+    };
+    thread::spawn(move || listener.incoming().flatten().for_each(|client| drop(thread::spawn(move || begin(client)))));
+    address
+}
+
+/// It was as local as could be, and nothing said so, where one of its threads lost its CPU while it made far memory.
+#[test]
+fn what_is_asked_for_while_far_memory_is_made_is_far_too() {
+    const ASKED: u64 = 64 << 20;
+    /// What is asked for before any is made, and by each thread in one go.
+    const BEFORE: u64 = 5 << 20;
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let Some(program) = Program::compiled("starting") else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "128MiB"]);
+    let url = node.url("tcp");
+    let address = url.trim_start_matches("tcp://").parse().expect("a node says where it listens");
+    let far = &url.replace(&format!("{address}"), &format!("{}", slowed(address)));
+    let run = Run { far, local: "16MiB", memory: "128MiB", flags: &[], program: &program, args: &[] };
+    let (ended, summary) = run.end(yonder, folder.path());
+    assert_eq!(
+        (ended.code, ended.stdout.as_str()),
+        (Some(0), "ok what both wrote is there\ndone\n"),
+        "{}",
+        ended.stderr
+    );
+    let far_bytes = summary["peak_far_bytes"].as_u64().expect("the summary has the most that was far");
+    assert!(far_bytes >= ASKED - BEFORE, "{far_bytes} bytes of {ASKED} were far\n{}", ended.stderr);
+    assert_eq!(node.stop().code, Some(0));
 }
