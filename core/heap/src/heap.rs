@@ -13,7 +13,7 @@ use yonder_units::{Narrow, PAGE_BYTES, PageIndex, pages_for};
 
 use crate::class::{CLASSES, Class, GRANULE_BYTES};
 use crate::magazine::Magazine;
-use crate::page_map::{Allocated, PageMap, run_pages};
+use crate::page_map::{Allocated, PageMap, Run};
 use crate::runs::Runs;
 use crate::slabs::Slabs;
 use crate::{HEAP_BYTES_MAX, NotAllocated};
@@ -30,7 +30,12 @@ pub struct Heap {
     run_pages: u32,
     run_bytes: u64,
     retired_pages: u32,
+    /// Where the next run begins in its first page, as a fraction of what is possible.
+    next_start: u32,
 }
+
+/// Runs that may begin in their first page begin at multiples of this: a line of the caches.
+const START_BYTES: u64 = 64;
 
 /// What was freed.
 #[must_use = "the pages of a run are lost"]
@@ -119,6 +124,7 @@ impl Heap {
             run_pages: 0,
             run_bytes: 0,
             retired_pages: 0,
+            next_start: 0,
         }
     }
 
@@ -135,22 +141,22 @@ impl Heap {
     /// If `align` is not a power of two.
     pub fn alloc(&mut self, bytes: u64, align: u64) -> Option<u64> {
         assert!(align.is_power_of_two(), "an alignment of {align} bytes");
-        let Some(class) = Class::fitting(bytes, align) else { return self.alloc_run(bytes, align) };
+        let Some(class) = Class::fitting(bytes, align) else { return self.alloc_large(bytes, align) };
         let mut object = None;
         self.take_objects(class, 1, |offset| object = Some(offset));
         // Where there are not so many pages together, fewer may do.
-        object.or_else(|| if class.slab_pages() > 1 { self.alloc_run(bytes, align) } else { None })
+        object.or_else(|| if class.slab_pages() > 1 { self.alloc_large(bytes, align) } else { None })
     }
 
     /// Takes back what was given out at `offset`. Small objects may as well go into a [`Magazine`].
     pub fn free(&mut self, offset: u64) -> Result<Freed, NotAllocated> {
         match self.map.look_up(offset)? {
             Allocated::Object(class) => self.give_object(class, offset).map(|()| Freed::Object(class)),
-            Allocated::Run(bytes) => {
-                let pages = run_pages(PageIndex::containing(offset).0, bytes);
-                self.map.close_run(pages.start, bytes);
-                self.run_bytes -= bytes;
-                Ok(Freed::Run(self.retire(pages)))
+            Allocated::Run(_) => {
+                let run = self.map.run(PageIndex::containing(offset).0);
+                self.map.close_run(run);
+                self.run_bytes -= run.bytes;
+                Ok(Freed::Run(self.retire(run.pages())))
             }
         }
     }
@@ -175,20 +181,24 @@ impl Heap {
         match self.map.look_up(offset)? {
             Allocated::Object(class) if bytes <= class.bytes() as u64 => Ok(Resized::Done),
             Allocated::Object(_) => Ok(Resized::Refused),
-            Allocated::Run(before) => Ok(self.resize_run(PageIndex::containing(offset).0, before, bytes)),
+            Allocated::Run(_) => Ok(self.resize_run(self.map.run(PageIndex::containing(offset).0), bytes)),
         }
     }
 
-    /// Makes two runs of the one at `offset`: `bytes` of it, whole pages and not all, and the rest, which begins behind
-    /// them.
+    /// Makes two runs of the one at `offset`, which begins with its page: `bytes` of it, whole pages and not all, and
+    /// the rest, which begins behind them.
     ///
     /// # Panics
     /// If `bytes` is not so.
     pub fn split(&mut self, offset: u64, bytes: u64) -> Result<(), NotAllocated> {
         let Allocated::Run(before) = self.map.look_up(offset)? else { return Err(NotAllocated { offset }) };
+        let run = self.map.run(PageIndex::containing(offset).0);
+        if run.start > 0 {
+            return Err(NotAllocated { offset });
+        }
         let is_inside = bytes > 0 && bytes < before && bytes.is_multiple_of(PAGE_BYTES as u64);
         assert!(is_inside, "a run of {before} bytes cannot be split after {bytes}");
-        self.map.split_run(PageIndex::containing(offset).0, before, bytes);
+        self.map.split_run(run, bytes);
         self.map.publish();
         Ok(())
     }
@@ -219,6 +229,12 @@ impl Heap {
         result
     }
 
+    /// Pages that objects and runs have now.
+    #[must_use]
+    pub fn used_pages(&self) -> u64 {
+        self.slabs.iter().map(|slabs| u64::from(slabs.pages())).sum::<u64>() + u64::from(self.run_pages)
+    }
+
     /// What the heap holds now.
     #[must_use]
     pub fn stats(&self) -> Stats {
@@ -238,27 +254,55 @@ impl Heap {
     }
 
     /// As [`Heap::alloc`], as a run of whole pages however few the bytes are: for who resizes, splits and frees pages.
+    /// It begins with its first page.
     ///
     /// # Panics
     /// If `align` is not a power of two.
     pub fn alloc_run(&mut self, bytes: u64, align: u64) -> Option<u64> {
+        self.alloc_run_from(bytes, align, |_| 0)
+    }
+
+    /// As [`Heap::alloc_run`], but the bytes begin anywhere in the first page, without a page more for that.
+    ///
+    /// Copies between places whose addresses are nearly the same within a page are slow: the processor takes a load for
+    /// one of what was just stored (4K aliasing). Of large objects that all began with a page, header and header,
+    /// content and content would be such places.
+    ///
+    /// # Panics
+    /// If `align` is not a power of two.
+    pub fn alloc_large(&mut self, bytes: u64, align: u64) -> Option<u64> {
+        if align > START_BYTES {
+            return self.alloc_run(bytes, align);
+        }
+        // Multiples of the golden ratio are far from one another, however many of them there are.
+        self.next_start = self.next_start.wrapping_add(0x9e37_79b9);
+        let fraction = u64::from(self.next_start);
+        self.alloc_run_from(bytes, 1, |room| ((fraction * (room / START_BYTES + 1)) >> u32::BITS) * START_BYTES)
+    }
+
+    /// A run that begins where `start` says, given how many bytes are left of its last page.
+    fn alloc_run_from(&mut self, bytes: u64, align: u64, start: impl FnOnce(u64) -> u64) -> Option<u64> {
         assert!(align.is_power_of_two(), "an alignment of {align} bytes");
         let bytes = usable(bytes).filter(|bytes| pages_for(*bytes) <= u64::from(self.pages))?;
         let align = u32::try_from(align.div_ceil(PAGE_BYTES as u64)).ok()?;
         let pages = pages_for(bytes).narrow_u32();
         let first = self.take_pages(pages, align)?;
+        let start = start(u64::from(pages) * PAGE_BYTES as u64 - bytes);
+        let run = Run { first, start, bytes };
+        debug_assert!(run.pages() == (first..first + pages), "{run:?} has more than {pages} pages");
         self.run_pages += pages;
         self.run_bytes += bytes;
-        self.map.open_run(first, bytes);
+        self.map.open_run(run);
         self.map.publish();
         self.check();
-        Some(PageIndex(first).offset())
+        Some(run.offset())
     }
 
-    fn resize_run(&mut self, first: u32, before: u64, bytes: u64) -> Resized {
-        let fits = |bytes: &u64| pages_for(*bytes) <= u64::from(self.pages - first);
+    fn resize_run(&mut self, run: Run, bytes: u64) -> Resized {
+        let room = u64::from(self.pages - run.first);
+        let fits = |bytes: &u64| bytes.checked_add(run.start).is_some_and(|end| pages_for(end) <= room);
         let Some(bytes) = usable(bytes).filter(fits) else { return Resized::Refused };
-        let (old, new) = (run_pages(first, before), run_pages(first, bytes));
+        let (old, new) = (run.pages(), Run { bytes, ..run }.pages());
         if new.end > old.end {
             if !self.runs.take_at(old.end, new.end - old.end) {
                 return Resized::Refused;
@@ -266,9 +310,9 @@ impl Heap {
             self.run_pages += new.end - old.end;
             self.used_below = self.used_below.max(new.end);
         }
-        self.map.resize_run(first, before, bytes);
+        self.map.resize_run(run, bytes);
         self.map.publish();
-        self.run_bytes = self.run_bytes - before + bytes;
+        self.run_bytes = self.run_bytes - run.bytes + bytes;
         if new.end < old.end { Resized::Shrunk(self.retire(new.end..old.end)) } else { Resized::Done }
     }
 

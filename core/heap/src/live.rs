@@ -64,12 +64,15 @@ pub(crate) fn of_large_slots(class: Class, slots: u64, page: usize) -> Option<Ve
     Some(whole_if_little_is_saved(Vector::new(segments)))
 }
 
-/// Live bytes of a page in a run, whose last page has `tail` live bytes, or 0 for all.
-pub(crate) fn of_run_page(tail: u64) -> Vector {
-    if tail == 0 || tail >= PAGE_BYTES as u64 {
+/// Live bytes of a page in a run, of which the first `start` bytes are not, and `tail` is where live bytes end, or 0 if
+/// all others are.
+pub(crate) fn of_run_page(start: u64, tail: u64) -> Vector {
+    let end = if tail == 0 || tail >= PAGE_BYTES as u64 { PAGE_BYTES as u64 } else { tail };
+    // What is read while it changes can say anything.
+    if start >= end || (start, end) == (0, PAGE_BYTES as u64) {
         return Vector::WHOLE;
     }
-    whole_if_little_is_saved(Vector::new(once(0..tail.narrow_usize())))
+    whole_if_little_is_saved(Vector::new(once(start.narrow_usize()..end.narrow_usize())))
 }
 
 /// The widest gaps behind the live slot `first`, one less than there may be segments, in order; and the end of the last
@@ -167,8 +170,12 @@ mod tests {
 
     #[test]
     fn the_tail_of_a_run_is_dead() {
-        assert_eq!(of_run_page(0), Vector::WHOLE);
-        assert_eq!(of_run_page((PAGE_BYTES - SAVING_BYTES_MIN + 1) as u64), Vector::WHOLE);
-        assert_eq!(of_run_page(16), Vector::new(once(0..16)));
+        assert_eq!(of_run_page(0, 0), Vector::WHOLE);
+        assert_eq!(of_run_page(0, (PAGE_BYTES - SAVING_BYTES_MIN + 1) as u64), Vector::WHOLE);
+        assert_eq!(of_run_page(0, 16), Vector::new(once(0..16)));
+        assert_eq!(of_run_page(SAVING_BYTES_MIN as u64 - 1, 0), Vector::WHOLE);
+        assert_eq!(of_run_page(1024, 0), Vector::new(once(1024..PAGE_BYTES)));
+        assert_eq!(of_run_page(1024, 2048), Vector::new(once(1024..2048)));
+        assert_eq!(of_run_page(2048, 1024), Vector::WHOLE, "it is being changed");
     }
 }

@@ -6,8 +6,8 @@
 //! |---|---|---|---|
 //! | of objects, the first of a slab | 1 + class | a bit for each slot: live or not | 0 |
 //! | another of a slab | 1 + class | zeros | 0 |
-//! | first of a run | `RUN` | word 0: bytes of the run | 1 |
-//! | last of a run (perhaps also its first) | | word 3: live bytes of the page, 0 if all | 1 |
+//! | first of a run | `RUN` | word 0: bytes from its start to the run's end; word 1: bytes before the run's start | 1 |
+//! | last of a run (perhaps also its first) | | word 3: where live bytes end, 0 if with the page | 1 |
 //! | between them | 0 | zeros | 1 |
 //! | other | 0 | zeros | 0 |
 //!
@@ -30,9 +30,10 @@ pub(crate) const PAGE_WORDS: usize = PAGE_BYTES / crate::GRANULE_BYTES / u64::BI
 /// The byte of the first page of a run.
 const RUN: u8 = u8::MAX;
 /// The words of a run.
-const RUN_BYTES: usize = 0;
+const END: usize = 0;
+const START: usize = 1;
 const TAIL_BYTES: usize = PAGE_WORDS - 1;
-const _: () = assert!(crate::CLASSES < RUN as usize && RUN_BYTES != TAIL_BYTES);
+const _: () = assert!(crate::CLASSES < RUN as usize && START < TAIL_BYTES);
 
 /// What an offset that is allocated is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -41,6 +42,34 @@ pub enum Allocated {
     Object(Class),
     /// A run of whole pages, of which this many bytes are usable.
     Run(u64),
+}
+
+/// A run: whole pages, of which the usable bytes begin in the first and end in the last.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Run {
+    /// Its first page.
+    pub(crate) first: u32,
+    /// Bytes of that page before the usable ones.
+    pub(crate) start: u64,
+    /// Usable bytes.
+    pub(crate) bytes: u64,
+}
+
+impl Run {
+    /// Bytes from the first page's start to the end of the usable ones.
+    fn end(self) -> u64 {
+        self.start + self.bytes
+    }
+
+    /// Where its usable bytes begin.
+    pub(crate) fn offset(self) -> u64 {
+        PageIndex(self.first).offset() + self.start
+    }
+
+    /// Its pages.
+    pub(crate) fn pages(self) -> Range<u32> {
+        self.first..self.first + yonder_units::pages_for(self.end()).narrow_u32()
+    }
 }
 
 impl Allocated {
@@ -112,10 +141,10 @@ impl PageMap {
         let page = usize::try_from(offset / PAGE_BYTES as u64).map_err(|_| error)?;
         match self.kinds.get(page).ok_or(error)?.load(Ordering::Acquire) {
             0 => Err(error),
-            RUN if offset.is_multiple_of(PAGE_BYTES as u64) => {
-                Ok(Allocated::Run(self.words[page * PAGE_WORDS + RUN_BYTES].load(Ordering::Acquire)))
+            RUN => {
+                let run = self.run(page.narrow_u32());
+                if run.offset() == offset { Ok(Allocated::Run(run.bytes)) } else { Err(error) }
             }
-            RUN => Err(error),
             kind => {
                 let class = Class::at(kind - 1);
                 let bit = slot_bit(class, offset).ok_or(error)?;
@@ -150,7 +179,10 @@ impl PageMap {
                 live::of_large_slots(class, slots, page - first)
             }
             _ if self.in_run[page / 64].load(Ordering::Acquire) >> (page % 64) & 1 == 0 => None,
-            _ => Some(live::of_run_page(words()[TAIL_BYTES])),
+            _ => {
+                let words = words();
+                Some(live::of_run_page(words[START], words[TAIL_BYTES]))
+            }
         }
     }
 
@@ -159,7 +191,13 @@ impl PageMap {
     #[inline]
     pub fn run_at(&self, page: PageIndex) -> Option<u32> {
         let is_run = self.kinds.get(page.index())?.load(Ordering::Acquire) == RUN;
-        is_run.then(|| yonder_units::pages_for(self.word(page.0, RUN_BYTES).load(Ordering::Acquire)).narrow_u32())
+        is_run.then(|| self.run(page.0).pages().len().narrow_u32())
+    }
+
+    /// The run that begins with a page, where one does.
+    pub(crate) fn run(&self, first: u32) -> Run {
+        let [end, start] = [END, START].map(|word| self.word(first, word).load(Ordering::Acquire));
+        Run { first, start, bytes: end.saturating_sub(start) }
     }
 
     /// Bytes of address space that it has.
@@ -224,50 +262,54 @@ impl PageMap {
         if live & bit.mask != 0 { Ok(()) } else { Err(error) }
     }
 
-    /// Makes free pages a run of which `bytes` bytes are live.
-    pub(crate) fn open_run(&self, first: u32, bytes: u64) {
-        self.set_in_run(run_pages(first, bytes), |word, mask| word | mask);
-        self.describe_run(first, bytes);
-        self.kinds[first as usize].store(RUN, Ordering::Release);
+    /// Makes free pages a run.
+    pub(crate) fn open_run(&self, run: Run) {
+        self.set_in_run(run.pages(), |word, mask| word | mask);
+        self.describe_run(run);
+        self.kinds[run.first as usize].store(RUN, Ordering::Release);
     }
 
     /// Makes a run free pages.
-    pub(crate) fn close_run(&self, first: u32, bytes: u64) {
-        let is_whole = self.run_at(PageIndex(first)) == Some(run_pages(first, bytes).len().narrow_u32());
-        debug_assert!(is_whole, "no run of {bytes} bytes begins at page {first}");
-        let pages = run_pages(first, bytes);
-        self.kinds[first as usize].store(0, Ordering::Release);
-        self.word(first, RUN_BYTES).store(0, Ordering::Release);
+    pub(crate) fn close_run(&self, run: Run) {
+        debug_assert!(self.run_at(PageIndex(run.first)).is_some() && self.run(run.first) == run, "there is no {run:?}");
+        let pages = run.pages();
+        self.kinds[run.first as usize].store(0, Ordering::Release);
+        [END, START].iter().for_each(|word| self.word(run.first, *word).store(0, Ordering::Release));
         self.word(pages.end - 1, TAIL_BYTES).store(0, Ordering::Release);
         self.set_in_run(pages, |word, mask| word & !mask);
     }
 
     /// Gives a run another size. Meanwhile its live bytes are what they were, or what they become, or more than both.
-    pub(crate) fn resize_run(&self, first: u32, before: u64, bytes: u64) {
-        let (old, new) = (run_pages(first, before), run_pages(first, bytes));
+    pub(crate) fn resize_run(&self, run: Run, bytes: u64) {
+        let resized = Run { bytes, ..run };
+        let (old, new) = (run.pages(), resized.pages());
         if new.end > old.end {
             self.word(old.end - 1, TAIL_BYTES).store(0, Ordering::Release);
             self.set_in_run(old.end..new.end, |word, mask| word | mask);
         }
-        self.describe_run(first, bytes);
+        self.describe_run(resized);
         if new.end < old.end {
             self.set_in_run(new.end..old.end, |word, mask| word & !mask);
             self.word(old.end - 1, TAIL_BYTES).store(0, Ordering::Release);
         }
     }
 
-    /// Makes two runs of one, the first of `bytes` bytes, whole pages. Live bytes stay what they were.
-    pub(crate) fn split_run(&self, first: u32, before: u64, bytes: u64) {
-        debug_assert!(bytes < before && bytes.is_multiple_of(PAGE_BYTES as u64), "{bytes} of {before}");
-        let second = run_pages(first, bytes).end;
-        self.describe_run(second, before - bytes);
-        self.kinds[second as usize].store(RUN, Ordering::Release);
-        self.describe_run(first, bytes);
+    /// Makes two runs of one that begins with its page, the first of `bytes` bytes, whole pages. Live bytes stay what
+    /// they were.
+    pub(crate) fn split_run(&self, run: Run, bytes: u64) {
+        debug_assert!(run.start == 0, "{run:?} does not begin with its page");
+        debug_assert!(bytes < run.bytes && bytes.is_multiple_of(PAGE_BYTES as u64), "{bytes} of {run:?}");
+        let first = Run { bytes, ..run };
+        let second = Run { first: first.pages().end, start: 0, bytes: run.bytes - bytes };
+        self.describe_run(second);
+        self.kinds[second.first as usize].store(RUN, Ordering::Release);
+        self.describe_run(first);
     }
 
-    fn describe_run(&self, first: u32, bytes: u64) {
-        self.word(run_pages(first, bytes).end - 1, TAIL_BYTES).store(bytes % PAGE_BYTES as u64, Ordering::Release);
-        self.word(first, RUN_BYTES).store(bytes, Ordering::Release);
+    fn describe_run(&self, run: Run) {
+        self.word(run.pages().end - 1, TAIL_BYTES).store(run.end() % PAGE_BYTES as u64, Ordering::Release);
+        self.word(run.first, START).store(run.start, Ordering::Release);
+        self.word(run.first, END).store(run.end(), Ordering::Release);
     }
 
     fn set_in_run(&self, pages: Range<u32>, change: impl Fn(u64, u64) -> u64) {
@@ -286,11 +328,6 @@ impl PageMap {
     fn slab_words(&self, page: u32) -> &[AtomicU64] {
         &self.words[page as usize * PAGE_WORDS..][..PAGE_WORDS]
     }
-}
-
-/// The pages of a run of `bytes` bytes.
-pub(crate) fn run_pages(first: u32, bytes: u64) -> Range<u32> {
-    first..first + yonder_units::pages_for(bytes).narrow_u32()
 }
 
 /// Where the bit of the slot at `offset` is, if a slot begins there.

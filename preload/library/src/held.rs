@@ -91,8 +91,9 @@ impl Far {
         if bytes == 0 || !self.held.are_any.load(Ordering::Acquire) {
             return Ok(());
         }
-        let first = self.offset(address).expect("what was discarded is far") as usize / PAGE_BYTES;
-        let held = (first..first + bytes.div_ceil(PAGE_BYTES as u64) as usize).filter(|page| self.held.contains(*page));
+        let start = self.offset(address).expect("what was discarded is far");
+        let pages = start as usize / PAGE_BYTES..(start + bytes).div_ceil(PAGE_BYTES as u64) as usize;
+        let held = pages.filter(|page| self.held.contains(*page));
         let bring = |page| self.region().hold((page * PAGE_BYTES) as u64, PAGE_BYTES).map(drop);
         yonder_trap::hold_back(|| held.into_iter().try_for_each(bring))
     }

@@ -35,7 +35,7 @@ fn what_is_freed_twice_is_refused() {
 #[test]
 fn a_run_is_split_into_runs_that_live_on_their_own() {
     let mut heap = Heap::new(64 * PAGE);
-    let run = heap.alloc(5 * PAGE + 100, 1).unwrap();
+    let run = heap.alloc_run(5 * PAGE + 100, 1).unwrap();
     let live = |heap: &Heap, page: u64| heap.map().live(PageIndex::containing(run + page * PAGE));
     let before: Vec<Option<Vector>> = (0..6).map(|page| live(&heap, page)).collect();
     heap.split(run, 2 * PAGE).unwrap();
@@ -224,8 +224,43 @@ fn objects_of_several_pages_share_slabs() {
 #[test]
 fn where_no_slab_fits_a_large_object_gets_pages_of_its_own() {
     let mut heap = Heap::new(8 * PAGE);
-    assert_eq!(heap.alloc(5000, 1), Some(0));
-    assert_eq!(heap.map().look_up(0), Ok(Allocated::Run(5008)));
+    let run = heap.alloc(5000, 1).unwrap();
+    assert_eq!(heap.map().look_up(run), Ok(Allocated::Run(5008)));
+}
+
+/// A copy between places that are nearly the same within their pages takes several times as long.
+#[test]
+fn large_objects_begin_anywhere_in_their_first_page_and_take_no_page_more_for_that() {
+    let mut heap = Heap::new(GIB);
+    let mut starts: Vec<u64> = (0..16).map(|_| heap.alloc(64 * 1024 + 24, 16).unwrap() % PAGE).collect();
+    assert_eq!(heap.stats().run_pages, 16 * 17);
+    assert!(starts.iter().all(|start| start % 64 == 0), "{starts:?}");
+    starts.sort_unstable();
+    assert!(starts.windows(2).all(|pair| pair[1] - pair[0] >= 64), "{starts:?}");
+    assert_eq!(heap.alloc(16 * PAGE, 16).unwrap() % PAGE, 0, "there is no room");
+    assert_eq!(heap.alloc(64 * 1024 + 24, 128).unwrap() % 128, 0);
+    assert_eq!(heap.alloc_run(64 * 1024 + 24, 1).unwrap() % PAGE, 0, "it begins with its page");
+}
+
+#[test]
+fn a_large_object_is_where_it_was_said_to_be_and_nowhere_else() {
+    let mut heap = Heap::new(GIB);
+    let run = std::iter::repeat_with(|| heap.alloc(6 * PAGE + 100, 1).unwrap()).find(|run| run % PAGE > 0).unwrap();
+    let (page, start) = (run - run % PAGE, run % PAGE);
+    for other in [page, run + 64, run + PAGE] {
+        assert_eq!(heap.map().look_up(other), Err(NotAllocated { offset: other }));
+        assert_eq!(heap.free(other).unwrap_err(), NotAllocated { offset: other });
+    }
+    assert_eq!(heap.split(run, PAGE), Err(NotAllocated { offset: run }), "it does not begin with its page");
+    assert_eq!(heap.map().run_at(PageIndex::containing(run)), Some(7));
+    // It keeps its place when it grows and shrinks, and its pages are those of what it has.
+    assert_eq!(heap.resize_in_place(run, 9 * PAGE).unwrap(), Resized::Done);
+    assert_eq!(heap.map().run_at(PageIndex::containing(run)), Some(10));
+    let Ok(Resized::Shrunk(retired)) = heap.resize_in_place(run, PAGE - start) else { panic!("it is shorter") };
+    assert_eq!((retired.first().offset(), retired.pages()), (page + PAGE, 9));
+    heap.release(retired);
+    assert_eq!(heap.map().look_up(run), Ok(Allocated::Run(PAGE - start)));
+    free_run(&mut heap, run);
 }
 
 /// Whoever splits, resizes and frees pages gets a run, however few they are.

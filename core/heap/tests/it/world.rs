@@ -140,7 +140,8 @@ impl World {
             _ => match self.heap.free(offset).unwrap() {
                 Freed::Object(class) => assert_eq!(class.bytes() as u64, usable),
                 Freed::Run(retired) => {
-                    assert_eq!((retired.first().offset(), u64::from(retired.pages())), (offset, usable.div_ceil(PAGE)));
+                    let pages = (offset / PAGE, pages_until(offset, usable) - offset / PAGE);
+                    assert_eq!((u64::from(retired.first().0), u64::from(retired.pages())), pages);
                     assert_eq!(self.heap.map().live(retired.first()), None);
                     assert_eq!(self.heap.free(offset), Err(NotAllocated { offset }));
                     self.heap.release(retired);
@@ -157,7 +158,9 @@ impl World {
         let usable = self.heap.size_of(offset).unwrap();
         match resized {
             Resized::Refused => assert!(step.bytes > before && usable == before),
-            Resized::Done => assert!(usable >= step.bytes && usable.div_ceil(PAGE) >= before.div_ceil(PAGE)),
+            Resized::Done => {
+                assert!(usable >= step.bytes && pages_until(offset, usable) >= pages_until(offset, before));
+            }
             Resized::Shrunk(retired) => {
                 let end = retired.first().offset() + u64::from(retired.pages()) * PAGE;
                 assert!(usable >= step.bytes && end == (offset + before).next_multiple_of(PAGE));
@@ -173,9 +176,14 @@ impl World {
         let Some(index) = (step.which as usize).checked_rem(self.offsets.len()) else { return };
         let offset = self.offsets[index];
         let usable = self.objects[&offset];
-        for inside in [offset + 1, offset + 8, offset + usable / 2, offset + usable - 1] {
-            let is_start = inside == offset;
-            assert_eq!(self.heap.free(inside).err(), (!is_start).then_some(NotAllocated { offset: inside }));
+        let is_run = matches!(self.heap.map().look_up(offset), Ok(Allocated::Run(_)));
+        // Before a run there is nothing in its first page.
+        let page_start = if is_run { offset - offset % PAGE } else { offset + 1 };
+        for inside in [page_start, offset + 1, offset + 8, offset + usable / 2, offset + usable - 1] {
+            if inside == offset {
+                continue;
+            }
+            assert_eq!(self.heap.free(inside), Err(NotAllocated { offset: inside }));
         }
         assert_eq!(self.heap.free(self.bytes + offset).err(), Some(NotAllocated { offset: self.bytes + offset }));
         assert_eq!(self.heap.size_of(offset), Ok(usable), "a refused free changed something");
@@ -203,6 +211,11 @@ impl World {
         assert!(before <= offset && offset + usable <= next, "{usable} bytes at {offset} overlap another object");
         self.objects.insert(offset, usable);
     }
+}
+
+/// The page behind the last of `bytes` bytes at `offset`.
+fn pages_until(offset: u64, bytes: u64) -> u64 {
+    (offset + bytes).div_ceil(PAGE)
 }
 
 /// Which bytes of a page are kept.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Access, FarError, Region};
-use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, OBJECT_BYTES_MAX, PageMap, Resized, Retired};
+use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, NotAllocated, OBJECT_BYTES_MAX, PageMap, Resized, Retired};
 use yonder_units::{Narrow, PAGE_BYTES};
 
 use crate::far_heap::quarantine::{Quarantine, Ranges};
@@ -150,27 +150,35 @@ impl FarHeap {
     /// If `align` is not a power of two.
     #[inline]
     pub fn alloc(&self, magazine: &mut Magazine, bytes: usize, align: usize) -> Option<usize> {
-        let Some(class) = Class::fitting(bytes as u64, align as u64) else { return self.alloc_run(bytes, align) };
+        let Some(class) = Class::fitting(bytes as u64, align as u64) else { return self.alloc_large(bytes, align) };
         let offset = magazine.alloc(class).or_else(|| {
             self.with(|heap| heap.refill(magazine, class));
             magazine.alloc(class)
         });
         match offset {
             Some(offset) => Some(self.address(offset)),
-            None => self.alloc_run(bytes, align),
+            None => self.alloc_large(bytes, align),
         }
     }
 
-    /// As [`FarHeap::alloc`], as a run of whole pages, without a magazine.
+    fn alloc_large(&self, bytes: usize, align: usize) -> Option<usize> {
+        self.alloc_by(align, |heap| heap.alloc_large(bytes as u64, align as u64))
+    }
+
+    /// As [`FarHeap::alloc`], as a run of whole pages that begins with the first, without a magazine.
     ///
     /// # Panics
     /// Likewise.
     pub fn alloc_run(&self, bytes: usize, align: usize) -> Option<usize> {
+        self.alloc_by(align, |heap| heap.alloc_run(bytes as u64, align as u64))
+    }
+
+    fn alloc_by(&self, align: usize, alloc: impl FnOnce(&mut Heap) -> Option<u64>) -> Option<usize> {
         if !self.base.is_multiple_of(align) {
             return None;
         }
         self.release_confirmed();
-        let offset = self.with(|heap| heap.alloc_run(bytes as u64, align as u64))?;
+        let offset = self.with(alloc)?;
         Some(self.address(offset))
     }
 
@@ -187,9 +195,11 @@ impl FarHeap {
         }
     }
 
-    /// Makes the whole pages of `bytes` at `address` read as zeros. Nothing may touch them meanwhile.
+    /// Makes all pages of `bytes` at `address` read as zeros. Nothing may touch them meanwhile.
     pub fn clear(&self, address: usize, bytes: u64) -> Result<(), FarError> {
-        let (offset, bytes) = (self.offset(address), bytes.next_multiple_of(PAGE_BYTES as u64));
+        let start = self.offset(address);
+        let offset = start - start % PAGE_BYTES as u64;
+        let bytes = (start + bytes).next_multiple_of(PAGE_BYTES as u64) - offset;
         run(self.no_handlers.in_discards, || self.region.discard(offset, bytes))
     }
 
@@ -225,9 +235,15 @@ impl FarHeap {
     fn free_run(&self, address: usize) -> Result<(), Misuse> {
         let freed = self.with(|heap| {
             self.note_peak(heap);
-            heap.free(self.offset(address))
+            let freed = heap.free(self.offset(address))?;
+            let Freed::Run(retired) = freed else { return Ok(None) };
+            if retired.pages() >= GIVE_BACK_PAGES {
+                return Ok(Some(retired));
+            }
+            heap.release(retired);
+            Ok(None)
         });
-        if let Freed::Run(retired) = freed.map_err(|_| Misuse { address })? {
+        if let Some(retired) = freed.map_err(|NotAllocated { .. }| Misuse { address })? {
             self.retire(retired);
         }
         Ok(())
@@ -311,8 +327,7 @@ impl FarHeap {
 
     /// Bytes of the pages that are in use.
     fn note_peak(&self, heap: &Heap) -> u64 {
-        let stats = heap.stats();
-        let used = (stats.object_pages + stats.run_pages) * PAGE_BYTES as u64;
+        let used = heap.used_pages() * PAGE_BYTES as u64;
         self.peak_bytes.fetch_max(used, Ordering::Relaxed);
         used
     }
