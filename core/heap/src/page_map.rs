@@ -274,7 +274,9 @@ impl PageMap {
         debug_assert!(self.run_at(PageIndex(run.first)).is_some() && self.run(run.first) == run, "there is no {run:?}");
         let pages = run.pages();
         self.kinds[run.first as usize].store(0, Ordering::Release);
-        [END, START].iter().for_each(|word| self.word(run.first, *word).store(0, Ordering::Release));
+        for word in [END, START] {
+            self.word(run.first, word).store(0, Ordering::Release);
+        }
         self.word(pages.end - 1, TAIL_BYTES).store(0, Ordering::Release);
         self.set_in_run(pages, |word, mask| word & !mask);
     }

@@ -3,7 +3,8 @@
 //! Installs add to one word a block, which holds the mapped pages and a running number of installs.
 //!
 //! Who writes what: installs add to the words; whoever holds the reclaimer takes away from them and has the ages to
-//! itself. Anyone reads.
+//! itself; who recalls a lent block, of which nothing is installed meanwhile, makes its word zero if nothing of it was
+//! touched. Anyone reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -44,7 +45,7 @@ impl Blocks {
     /// Adds to the word of a block, and `pages` mapped pages; whether it is the first of the block.
     #[inline]
     fn add(&self, block: BlockIndex, to_word: u64, pages: u64) -> bool {
-        // A word that was counted in is never zero again: installs are only added.
+        // A word that was counted in is not zero again: installs are only added, but see `forget`.
         let is_first = self.words[block.index()].fetch_add(to_word, Ordering::AcqRel) == 0;
         if is_first {
             self.touched.fetch_add(1, Ordering::Relaxed);
@@ -70,6 +71,14 @@ impl Blocks {
         let before = self.words[block.index()].fetch_sub(u64::from(pages), Ordering::AcqRel) & MAPPED_MASK;
         assert!(before >= u64::from(pages), "{pages} pages leave a block with {before}");
         self.resident.fetch_sub(u64::from(pages), Ordering::AcqRel);
+    }
+
+    /// The block was lent, and nothing of it was touched: it is as it was before. Until the next look it may be taken
+    /// for older than it is.
+    pub(crate) fn forget(&self, block: BlockIndex) {
+        let before = self.words[block.index()].swap(0, Ordering::AcqRel);
+        assert!(before != 0 && before & MAPPED_MASK == 0, "a block is forgotten that has {before:#x}");
+        self.touched.fetch_sub(1, Ordering::Relaxed);
     }
 
     /// Mapped pages of the block.
@@ -120,6 +129,25 @@ mod tests {
         blocks.uncount(BLOCK, 100);
         assert_eq!((blocks.resident_in(BLOCK), blocks.resident()), (0, 0));
         assert!(!blocks.count(BLOCK), "the first page is the first for good");
+    }
+
+    #[test]
+    fn what_was_lent_for_nothing_is_as_it_was() {
+        let blocks = Blocks::new(2);
+        assert!(blocks.count_lent(BLOCK, 512));
+        blocks.uncount(BLOCK, 512);
+        assert_eq!(blocks.touched_pages(), BLOCK_PAGES as u64);
+        blocks.forget(BLOCK);
+        assert_eq!((blocks.touched_pages(), blocks.resident()), (0, 0));
+        assert!(blocks.count(BLOCK), "it is the first again");
+    }
+
+    #[test]
+    #[should_panic(expected = "is forgotten that has")]
+    fn what_is_mapped_is_not_forgotten() {
+        let blocks = Blocks::new(2);
+        blocks.count(BLOCK);
+        blocks.forget(BLOCK);
     }
 
     #[test]

@@ -190,6 +190,10 @@ impl<M: Machine> Pager<M> {
             untouched += u32::from(event == Event::RecallUntouched);
         }
         region.counts.uncount(block, untouched);
+        if untouched as usize == region.pages_of(block).len() {
+            // It was lent ahead, and asks for no room.
+            region.counts.forget(block);
+        }
         self.local.budget.uncharge(u64::from(untouched));
         untouched
     }
@@ -247,6 +251,21 @@ mod tests {
         assert_eq!([5, 7, 511].map(|page| state(&region, page)), [State::Untouched, State::Resident, State::Untouched]);
         assert_eq!((region.pager.local.budget.charged(), region.counts.resident()), (1, 1));
         assert_eq!((fake::word(&region, 7), fake::word(&region, 5)), (8, 0));
+        region.pager.audit().unwrap();
+    }
+
+    /// Or reclaim would keep room for pages that nobody has asked for.
+    #[test]
+    fn a_block_that_was_lent_for_nothing_counts_as_untouched_once_it_is_recalled() {
+        let region = fake::lending_region(3 * PAGES);
+        assert_eq!(region.bring(5 * PAGE_BYTES), Ok(()));
+        assert_eq!(region.counts.touched_pages(), u64::from(PAGES));
+        assert_eq!(recall(&region), Some(512));
+        assert_eq!(region.counts.touched_pages(), 0);
+        assert_eq!(region.bring(5 * PAGE_BYTES), Ok(()));
+        store(&region, 5);
+        assert_eq!(recall(&region), Some(511));
+        assert_eq!(region.counts.touched_pages(), u64::from(PAGES));
         region.pager.audit().unwrap();
     }
 

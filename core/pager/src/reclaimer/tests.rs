@@ -140,6 +140,7 @@ fn a_block_that_is_touched_for_the_first_time_asks_for_a_step() {
     for block in 0..8 {
         let first = BlockIndex(block).first_page();
         assert_eq!(region.bring(first.offset()), Ok(()));
+        region.memory().write(first.offset(), &[1]);
         assert!(pager.wants_reclaim(Fake::now()), "block {block}");
         rest(&mut turns);
     }

@@ -59,8 +59,7 @@ fn slowed(node: SocketAddr) -> SocketAddr {
         let _ = to.shutdown(std::net::Shutdown::Write);
     };
     let begin = move |client: TcpStream| -> io::Result<()> {
-        // It is what such a node does, and nothing is waited for.
-        thread::sleep(SLOW);
+        thread::sleep(SLOW); // tidy: sleep: it is what such a node does, and nothing is waited for
         let node = TcpStream::connect(node)?;
         [&client, &node].into_iter().try_for_each(|stream| stream.set_nodelay(true))?;
         let (requests, responses) = ((client.try_clone()?, node.try_clone()?), (node, client));
