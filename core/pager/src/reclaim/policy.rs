@@ -141,7 +141,7 @@ impl Policy {
         let start = if missing == 0 { 0 } else { wanted.min(self.reserve + missing) };
         // Once started, for whatever reason, it goes on until faults have room again.
         let end = wanted + (self.end_share - self.start_share);
-        let end = end.min(self.reserve + Self::DRAIN_PAGES + 2 * missing).max(start + 1);
+        let end = end.min(self.reserve + Self::DRAIN_PAGES + missing).max(start + 1);
         Self { start, end, ..self }.checked()
     }
 
@@ -344,6 +344,14 @@ mod tests {
         let almost = policy(65_536).for_pages(65_536, &most);
         assert!(almost.is_low(&full(almost)));
         assert_eq!(almost.start_above(), 65_536 - 2 * RESERVE_PAGES_MAX);
+        // It rests once as many are away as there is no room for, and a batch: more would only be missed.
+        let away = RESERVE_PAGES_MAX + Policy::DRAIN_PAGES;
+        let with_away = |pages: u64| {
+            let charged = almost.limit() - almost.reserve() - pages;
+            Usage { charged, resident: charged, headroom: almost.reserve() + pages, ..Usage::default() }
+        };
+        assert_eq!(almost.decide(&with_away(away)), Action::Rest);
+        assert_ne!(almost.decide(&with_away(away - 1)), Action::Rest);
         let scarce = policy(65_536);
         assert_eq!(scarce.for_pages(5 * 65_536, &most), scarce);
         let little = scarce.for_pages(5 * 65_536, &Margin::default());
