@@ -10,11 +10,13 @@
 //!
 //! Who touches what: [`FAR`] is set once, by the thread that has won [`STAGE`]; everything in a [`Far`] is shared.
 //!
-//! UNSAFETY: a pointer that is set once, and a descriptor that a child has of its parent.
+//! UNSAFETY: a pointer that is set once, a word that threads wait at, whether a thread can be cancelled, and a
+//! descriptor that a child has of its parent.
 
 use std::cell::Cell;
+use std::ffi::c_int;
 use std::path::Path;
-use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
@@ -31,6 +33,7 @@ use yonder_preload_protocol::{
 
 use crate::bounce::Bounces;
 use crate::held::HeldPages;
+use crate::libc_own::{errno, pthread_setcancelstate, set_errno};
 use crate::recorded::{self, Recorded};
 use crate::{auto, callers, complain, ending, malloc, mapped, reserved, signals};
 
@@ -39,8 +42,6 @@ const ENOUGH_BYTES: u64 = 4 << 20;
 /// How long a thread waits for far memory that another one makes. Who waits may hold a lock of the dynamic linker, in
 /// the constructor of a library, and who makes may need it.
 const MAKING_TIME: Duration = Duration::from_secs(3);
-/// How often it looks.
-const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// How often the figures of this process are put up.
 const PUBLISH_EVERY: Duration = Duration::from_millis(100);
 
@@ -70,11 +71,13 @@ pub(crate) struct Calls {
 static SETTINGS: OnceLock<Settings> = OnceLock::new();
 static FAR: AtomicPtr<Far> = AtomicPtr::new(std::ptr::null_mut());
 static ASKED: AtomicU64 = AtomicU64::new(0);
-static STAGE: AtomicU8 = AtomicU8::new(OFF);
+static STAGE: AtomicU32 = AtomicU32::new(OFF);
 /// Whether the program's threads must not begin, nor the starter while it is made.
 static STARTS_ELSEWHERE: AtomicBool = AtomicBool::new(false);
 /// The thread that begins then.
 static STARTER: OnceLock<Thread> = OnceLock::new();
+/// The process whose thread makes the far memory. A child that was forked meanwhile has no such thread.
+static MAKER_PROCESS: AtomicU32 = AtomicU32::new(0);
 /// Whether a thread has waited in vain: then none waits any more.
 static WAITED_IN_VAIN: AtomicBool = AtomicBool::new(false);
 
@@ -84,13 +87,13 @@ thread_local! {
 }
 
 /// This process is none of a run, or is not ready yet.
-const OFF: u8 = 0;
+const OFF: u32 = 0;
 /// It has not asked for much memory yet.
-const SMALL: u8 = 1;
+const SMALL: u32 = 1;
 /// A thread is making its far memory.
-const STARTING: u8 = 2;
+const STARTING: u32 = 2;
 /// Its memory is far.
-const STARTED: u8 = 3;
+const STARTED: u32 = 3;
 
 /// From now on memory becomes far once there is enough of it.
 pub(crate) fn arm(settings: Settings) {
@@ -163,20 +166,43 @@ pub(crate) fn far_for(bytes: usize) -> Option<&'static Far> {
 /// The far memory that another thread makes, once it is there.
 #[cold]
 fn when_made() -> Option<&'static Far> {
-    if STARTS_ELSEWHERE.load(Ordering::Relaxed) || MAKES.get() || WAITED_IN_VAIN.load(Ordering::Relaxed) {
+    let is_nobody_waited_for = STARTS_ELSEWHERE.load(Ordering::Relaxed)
+        || MAKES.get()
+        || WAITED_IN_VAIN.load(Ordering::Relaxed)
+        || MAKER_PROCESS.load(Ordering::Relaxed) != std::process::id();
+    if is_nobody_waited_for {
         return None;
     }
     let begun = Instant::now();
     while STAGE.load(Ordering::Acquire) == STARTING {
-        if begun.elapsed() > MAKING_TIME {
+        let Some(left) = MAKING_TIME.checked_sub(begun.elapsed()) else {
             if !WAITED_IN_VAIN.swap(true, Ordering::Relaxed) {
                 complain("what the program asks for while its far memory is made stays local: that takes too long");
             }
             return None;
-        }
-        std::thread::sleep(LOOK_EVERY);
+        };
+        wait_while_starting(left);
     }
     far()
+}
+
+/// Waits while far memory is being made, at most for so long. By the system call: where the C library waits, a thread
+/// can be cancelled, and programs allocate where none can.
+fn wait_while_starting(most: Duration) {
+    let timeout = libc::timespec { tv_sec: most.as_secs() as i64, tv_nsec: i64::from(most.subsec_nanos()) };
+    let operation = libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG;
+    let error = errno();
+    // SAFETY: the word lives for ever, and the time as long as the call.
+    unsafe { libc::syscall(libc::SYS_futex, STAGE.as_ptr(), operation, STARTING, &raw const timeout) };
+    set_errno(error);
+}
+
+/// Far memory is made: wakes all who wait for it.
+fn is_made(new: Far) {
+    FAR.store(Box::into_raw(Box::new(new)), Ordering::Release);
+    STAGE.store(STARTED, Ordering::Release);
+    // SAFETY: the word lives for ever.
+    unsafe { libc::syscall(libc::SYS_futex, STAGE.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, c_int::MAX) };
 }
 
 /// Whether an address is of far memory.
@@ -187,21 +213,33 @@ pub(crate) fn is_far(address: usize) -> bool {
 
 #[cold]
 fn start() -> Option<&'static Far> {
-    if STAGE.compare_exchange(SMALL, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+    // A thread that is cancelled makes nothing.
+    uncancelled(begin)
+}
+
+fn begin() -> Option<&'static Far> {
+    // A handler of a signal may wait for a thread that waits for this one.
+    if !yonder_trap::hold_back(make) {
         return when_made();
     }
-    MAKES.set(true);
     let settings = SETTINGS.get().expect("armed with settings");
-    match yonder_trap::hold_back(|| Far::new(settings)) {
-        Ok(new) => {
-            FAR.store(Box::into_raw(Box::new(new)), Ordering::Release);
-            STAGE.store(STARTED, Ordering::Release);
-            yonder_trap::hold_back(spawn_publisher);
-            if let Some(slowdown) = settings.slowdown {
-                let page_cost = likely_page_cost(&settings.far);
-                yonder_trap::hold_back(|| auto::begin(slowdown, page_cost));
-            }
-        }
+    yonder_trap::hold_back(spawn_publisher);
+    if let Some(slowdown) = settings.slowdown {
+        let page_cost = likely_page_cost(&settings.far);
+        yonder_trap::hold_back(|| auto::begin(slowdown, page_cost));
+    }
+    far()
+}
+
+/// Makes the far memory of this process, unless another thread does or has done. Whether this one did.
+fn make() -> bool {
+    MAKER_PROCESS.store(std::process::id(), Ordering::Relaxed);
+    if STAGE.compare_exchange(SMALL, STARTING, Ordering::AcqRel, Ordering::Relaxed).is_err() {
+        return false;
+    }
+    MAKES.set(true);
+    match Far::new(SETTINGS.get().expect("armed with settings")) {
+        Ok(new) => is_made(new),
         Err(error) => {
             complain(&error);
             // SAFETY: ends the process without running code that would allocate.
@@ -209,7 +247,19 @@ fn start() -> Option<&'static Far> {
         }
     }
     MAKES.set(false);
-    far()
+    true
+}
+
+/// Runs `code`; this thread is cancelled afterwards if it is to be.
+fn uncancelled<T>(code: impl FnOnce() -> T) -> T {
+    const DISABLED: c_int = 1;
+    let mut before = 0;
+    // SAFETY: both states are the calling thread's, and the place for the one before is a local.
+    unsafe { pthread_setcancelstate(DISABLED, &raw mut before) };
+    let result = code();
+    // SAFETY: likewise.
+    unsafe { pthread_setcancelstate(before, &raw mut before) };
+    result
 }
 
 impl Far {

@@ -56,14 +56,15 @@ impl Far {
         self.heap.free(magazine(), old)
     }
 
-    /// Makes the whole pages of an allocation, but its first bytes, as memory is that is given out.
+    /// Makes the pages that are an allocation's alone, but those of its first bytes, as memory is that is given out.
     #[cold]
     pub(crate) fn unprotect_pages(&self, address: usize, first_bytes: usize) -> Result<(), Misuse> {
-        let end = address + self.heap.size_of(address)?;
-        let whole = (address + first_bytes).next_multiple_of(PAGE_BYTES)..end / PAGE_BYTES * PAGE_BYTES;
-        if !whole.is_empty() {
+        let pages = self.heap.own_pages(address)?;
+        let kept = if first_bytes > 0 { (address + first_bytes).next_multiple_of(PAGE_BYTES) } else { pages.start };
+        let given_back = kept.max(pages.start)..pages.end;
+        if !given_back.is_empty() {
             // What stays protected ends the program at its next touch, and never has what is wrong.
-            let _ = self.unprotect(whole);
+            let _ = self.unprotect(given_back);
         }
         Ok(())
     }

@@ -6,7 +6,7 @@
 //! UNSAFETY: calls of the C library, and functions found by their names.
 
 use std::alloc::{GlobalAlloc, Layout};
-use std::ffi::{CStr, c_void};
+use std::ffi::{CStr, c_int, c_void};
 use std::sync::atomic::{AtomicPtr, Ordering};
 
 use crate::functions;
@@ -20,6 +20,7 @@ unsafe extern "C" {
     pub(crate) fn __libc_realloc(old: *mut c_void, bytes: usize) -> *mut c_void;
     pub(crate) fn __libc_memalign(align: usize, bytes: usize) -> *mut c_void;
     pub(crate) fn __libc_free(old: *mut c_void);
+    pub(crate) fn pthread_setcancelstate(state: c_int, before: *mut c_int) -> c_int;
 }
 
 /// The C library's heap.

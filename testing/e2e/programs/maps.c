@@ -211,6 +211,21 @@ static void protection(void) {
     memset(guarded, 1, 64 * PAGE);
     check("mprotect of a block of the heap", mprotect(guarded + 3 * PAGE, PAGE, PROT_NONE) == 0 && traps_reads(guarded + 3 * PAGE) && !traps_reads(guarded + 4 * PAGE));
     mprotect(guarded + 3 * PAGE, PAGE, PROT);
+    // The C library's heap may write to what is freed.
+    for (int round = 0; round < 8 && is_far_run(); round++) {
+        size_t bytes = 3 * MIB + 24;
+        char *block = malloc(bytes);
+        memset(block, 1, bytes);
+        // All pages that it has a part of.
+        uintptr_t first = (uintptr_t)block / PAGE * PAGE, end = ((uintptr_t)block + bytes + PAGE - 1) / PAGE * PAGE;
+        is_right = is_right && mprotect((void *)first, end - first, PROT_READ) == 0;
+        free(block);
+        block = malloc(bytes);
+        memset(block, 2, bytes);
+        is_right = is_right && is_all(block, bytes, 2);
+        free(block);
+    }
+    check("what is freed while it is protected can be used by the next", is_right);
     free(guarded);
 }
 

@@ -17,6 +17,35 @@ static int lost_or_late(int result)
 	return result == -ETIMEDOUT || result == -ESTALE;
 }
 
+/* A call may be late on a machine that is busy, while the node is there: then it is made again. */
+static int is_late(int result)
+{
+	static int tries;
+
+	return result == -ETIMEDOUT && ++tries < 500;
+}
+
+static int begin(const char *url, const yonder_config *config, yonder_process **process, yonder_thread **thread,
+		 uint64_t *address)
+{
+	int result;
+
+	do
+		result = yonder_process_create(url, config, process);
+	while (is_late(result));
+	if (result < 0)
+		return result;
+	do
+		result = yonder_thread_open(*process, thread);
+	while (is_late(result));
+	if (result < 0)
+		return result;
+	do
+		result = yonder_ralloc(*thread, 64, YONDER_READ | YONDER_WRITE, address);
+	while (is_late(result));
+	return result;
+}
+
 int main(int argc, char **argv)
 {
 	yonder_config config = YONDER_CONFIG_DEFAULT;
@@ -30,8 +59,7 @@ int main(int argc, char **argv)
 	if (argc != 2)
 		return 2;
 	config.deadline_ns = 50000000;
-	if (yonder_process_create(argv[1], &config, &process) < 0 || yonder_thread_open(process, &thread) < 0 ||
-	    yonder_ralloc(thread, 64, YONDER_READ | YONDER_WRITE, &address) < 0) {
+	if (begin(argv[1], &config, &process, &thread, &address) < 0) {
 		fprintf(stderr, "silence: %s\n", yonder_error_message());
 		return 1;
 	}

@@ -2,6 +2,7 @@
 //!
 //! Who touches what: the heap is behind its lock; the map is for all threads, without one; a magazine is its thread's.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -292,6 +293,17 @@ impl FarHeap {
     #[inline]
     pub fn size_of(&self, address: usize) -> Result<usize, Misuse> {
         self.look_up(address).map(|allocated| allocated.bytes().narrow_usize())
+    }
+
+    /// The pages that are of what is at `address` and of nothing else, by their addresses: none if it shares all it
+    /// has.
+    pub fn own_pages(&self, address: usize) -> Result<Range<usize>, Misuse> {
+        let (allocated, floor) = (self.look_up(address)?, |address: usize| address - address % PAGE_BYTES);
+        let end = address + allocated.bytes().narrow_usize();
+        Ok(match allocated {
+            Allocated::Run(_) => floor(address)..end.next_multiple_of(PAGE_BYTES),
+            Allocated::Object(_) => address.next_multiple_of(PAGE_BYTES)..floor(end),
+        })
     }
 
     /// Whether what is at `address` now has `bytes` bytes where it is; else it is as it was and has to move. A small

@@ -74,6 +74,26 @@ fn zeros_are_zeros_where_something_was() {
     }
 }
 
+/// Copies between blocks of which all begin at one place of a page are slow. What is mapped begins with its page.
+#[test]
+fn large_blocks_begin_anywhere_in_a_page_that_is_theirs_alone() {
+    let Some(heap) = heap(64 << 20) else { return };
+    let mut magazine = Magazine::new();
+    let blocks: Vec<usize> = (0..8).map(|_| heap.alloc(&mut magazine, 100_000, 16).unwrap()).collect();
+    let mut starts: Vec<usize> = blocks.iter().map(|address| address % PAGE).collect();
+    starts.sort_unstable();
+    starts.dedup();
+    assert_eq!(starts.len(), blocks.len(), "{starts:?}");
+    for address in blocks {
+        let pages = heap.own_pages(address).unwrap();
+        assert_eq!(pages, address - address % PAGE..(address + 100_000).next_multiple_of(PAGE));
+    }
+    let object = heap.alloc(&mut magazine, 100, 16).unwrap();
+    assert!(heap.own_pages(object).unwrap().is_empty(), "others have parts of its page");
+    assert_eq!(heap.own_pages(object + 16), Err(Misuse { address: object + 16 }));
+    assert_eq!(heap.alloc_run(100_000, 16).unwrap() % PAGE, 0);
+}
+
 #[test]
 fn what_is_not_allocated_is_refused_by_its_address() {
     let Some(heap) = heap(1 << 20) else { return };

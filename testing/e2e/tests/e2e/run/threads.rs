@@ -5,6 +5,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use serde_json::Value;
 use yonder_e2e::{Program, Yonder, alone};
 
 use super::Run;
@@ -71,28 +72,39 @@ fn slowed(node: SocketAddr) -> SocketAddr {
     address
 }
 
+/// Runs a part of the program over a node that is slow, so that its parts are asked for while far memory is made. What
+/// the summary says, and what the program has on standard error.
+fn while_far_memory_is_made(part: &str) -> Option<(Value, String)> {
+    let yonder = Yonder::ready_to_run()?;
+    let program = Program::compiled("starting")?;
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "512MiB"]);
+    let url = node.url("tcp");
+    let address = url.trim_start_matches("tcp://").parse().expect("a node says where it listens");
+    let far = &url.replace(&format!("{address}"), &format!("{}", slowed(address)));
+    let run = Run { far, local: "16MiB", memory: "256MiB", flags: &[], program: &program, args: &[part] };
+    let (ended, summary) = run.end(yonder, folder.path());
+    assert_eq!((ended.code, &ended.stdout), (Some(0), &program.run(&[part]).stdout), "{}", ended.stderr);
+    assert_eq!(node.stop().code, Some(0));
+    Some((summary, ended.stderr))
+}
+
 /// It was as local as could be, and nothing said so, where one of its threads lost its CPU while it made far memory.
 #[test]
 fn what_is_asked_for_while_far_memory_is_made_is_far_too() {
     const ASKED: u64 = 64 << 20;
     /// What is asked for before any is made, and by each thread in one go.
     const BEFORE: u64 = 5 << 20;
-    let Some(yonder) = Yonder::ready_to_run() else { return };
-    let Some(program) = Program::compiled("starting") else { return };
-    let folder = tempfile::tempdir().expect("a temporary folder");
-    let node = yonder.serve(&["node", "--listen", "tcp://127.0.0.1:0", "--memory", "128MiB"]);
-    let url = node.url("tcp");
-    let address = url.trim_start_matches("tcp://").parse().expect("a node says where it listens");
-    let far = &url.replace(&format!("{address}"), &format!("{}", slowed(address)));
-    let run = Run { far, local: "16MiB", memory: "128MiB", flags: &[], program: &program, args: &[] };
-    let (ended, summary) = run.end(yonder, folder.path());
-    assert_eq!(
-        (ended.code, ended.stdout.as_str()),
-        (Some(0), "ok what both wrote is there\ndone\n"),
-        "{}",
-        ended.stderr
-    );
+    let Some((summary, stderr)) = while_far_memory_is_made("both") else { return };
     let far_bytes = summary["peak_far_bytes"].as_u64().expect("the summary has the most that was far");
-    assert!(far_bytes >= ASKED - BEFORE, "{far_bytes} bytes of {ASKED} were far\n{}", ended.stderr);
-    assert_eq!(node.stop().code, Some(0));
+    assert!(far_bytes >= ASKED - BEFORE, "{far_bytes} bytes of {ASKED} were far\n{stderr}");
+}
+
+#[test]
+fn who_waits_for_far_memory_is_neither_cancelled_nor_waits_for_who_is_stopped() {
+    for part in ["cancelled", "stopped"] {
+        if let Some((_, stderr)) = while_far_memory_is_made(part) {
+            assert!(!stderr.contains("takes too long"), "{stderr}");
+        }
+    }
 }
