@@ -84,9 +84,10 @@ impl<M: Machine> Pager<M> {
         queued: &HashSet<(u32, u32, u32)>,
         audit: &mut Audit,
     ) -> Result<u64, String> {
-        let mut mapped = 0;
+        let (mut mapped, mut touched) = (0, 0);
         for page in (0..core.table.pages().narrow_u32()).map(PageIndex) {
             let entry = core.table.load(page);
+            touched += u64::from(!entry.is_untouched());
             match entry.state() {
                 State::Resident | State::Lent => mapped += 1,
                 State::Standby(frame) => {
@@ -107,6 +108,13 @@ impl<M: Machine> Pager<M> {
                 }
                 State::Untouched | State::Remote | State::Fetching { .. } | State::Poisoned(_) => {}
             }
+        }
+        if touched != core.table.touched_pages() {
+            let counted = core.table.touched_pages();
+            return Err(format!("{touched} pages of region {} are touched, and {counted} are counted", core.number));
+        }
+        if !core.counts.is_counted_right() {
+            return Err(format!("not as many blocks of region {} are touched as are counted", core.number));
         }
         audit.resident += mapped;
         Ok(mapped)

@@ -1,10 +1,11 @@
 //! [`Blocks`]: what is counted of each block of a region.
 //!
-//! Installs add to one word a block, which holds the mapped pages and a running number of installs.
+//! Installs add to one word a block, which holds the mapped pages, whether anything was ever mapped, and a running
+//! number of installs.
 //!
 //! Who writes what: installs add to the words; whoever holds the reclaimer takes away from them and has the ages to
-//! itself; who recalls a lent block, of which nothing is installed meanwhile, makes its word zero if nothing of it was
-//! touched. Anyone reads.
+//! itself; who recalls a lent block, of which nothing is installed meanwhile, says that nothing of it was touched.
+//! Anyone reads.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -16,15 +17,24 @@ use yonder_units::{BLOCK_PAGES, BlockIndex};
 pub(crate) const BLOCK_COUNTS_BYTES: u64 = 8 + 8;
 
 const INSTALL: u64 = 1 << 32;
-const MAPPED_MASK: u64 = INSTALL - 1;
+const TOUCHED: u64 = 1 << 31;
+const MAPPED_MASK: u64 = TOUCHED - 1;
 
 pub(crate) struct Blocks {
     words: Box<[AtomicU64]>,
     ages: Box<[AtomicU64]>,
-    /// Blocks of which anything was ever mapped.
+    /// Blocks of which anything was ever mapped, or is lent.
     touched: AtomicU64,
-    /// Mapped pages of the region. Alone in its cache lines, because every install writes it.
-    resident: CachePadded<AtomicU64>,
+    /// Alone in its cache lines, because every install writes it.
+    resident: CachePadded<Resident>,
+}
+
+#[derive(Default)]
+struct Resident {
+    /// Mapped pages of the region.
+    pages: AtomicU64,
+    /// With how many it is said that there are more.
+    more_from: AtomicU64,
 }
 
 impl Blocks {
@@ -37,30 +47,42 @@ impl Blocks {
         }
     }
 
-    /// Pages of the blocks of which anything was ever mapped.
+    /// Pages of the blocks of which anything was ever mapped, or is lent.
     pub(crate) fn touched_pages(&self) -> u64 {
         self.touched.load(Ordering::Relaxed) * BLOCK_PAGES as u64
     }
 
-    /// Adds to the word of a block, and `pages` mapped pages; whether it is the first of the block.
+    /// Adds to the word of a block, and `pages` mapped pages. Whether somebody should look at how much is touched: it
+    /// is the first of the block, or many more are mapped than when that was looked at.
     #[inline]
     fn add(&self, block: BlockIndex, to_word: u64, pages: u64) -> bool {
-        // A word that was counted in is not zero again: installs are only added, but see `forget`.
-        let is_first = self.words[block.index()].fetch_add(to_word, Ordering::AcqRel) == 0;
+        let word = &self.words[block.index()];
+        let is_first = word.fetch_add(to_word, Ordering::AcqRel) & TOUCHED == 0
+            && word.fetch_or(TOUCHED, Ordering::AcqRel) & TOUCHED == 0;
         if is_first {
             self.touched.fetch_add(1, Ordering::Relaxed);
         }
-        self.resident.fetch_add(pages, Ordering::AcqRel);
-        is_first
+        let before = self.resident.pages.fetch_add(pages, Ordering::AcqRel);
+        let more_from = self.resident.more_from.load(Ordering::Relaxed);
+        is_first || before < more_from && more_from <= before + pages
     }
 
-    /// A page of the block has been mapped. Whether it is the first that ever was.
+    /// Somebody looks at how much is touched: next when so many pages more are mapped, or another block.
+    pub(crate) fn tell_when_more(&self, pages: u64) {
+        let from = self.resident() + pages;
+        // Not with each step: every install reads it.
+        if from.abs_diff(self.resident.more_from.load(Ordering::Relaxed)) > pages / 4 {
+            self.resident.more_from.store(from, Ordering::Relaxed);
+        }
+    }
+
+    /// A page of the block has been mapped. Whether somebody should look at how much is touched.
     #[inline]
     pub(crate) fn count(&self, block: BlockIndex) -> bool {
         self.add(block, INSTALL + 1, 1)
     }
 
-    /// `pages` pages of the block are lent: they count as mapped, whether they are or not. Whether they are the first.
+    /// `pages` pages of the block are lent: they count as mapped, whether they are or not. Likewise.
     pub(crate) fn count_lent(&self, block: BlockIndex, pages: u32) -> bool {
         self.add(block, INSTALL + u64::from(pages), u64::from(pages))
     }
@@ -70,15 +92,20 @@ impl Blocks {
     pub(crate) fn uncount(&self, block: BlockIndex, pages: u32) {
         let before = self.words[block.index()].fetch_sub(u64::from(pages), Ordering::AcqRel) & MAPPED_MASK;
         assert!(before >= u64::from(pages), "{pages} pages leave a block with {before}");
-        self.resident.fetch_sub(u64::from(pages), Ordering::AcqRel);
+        self.resident.pages.fetch_sub(u64::from(pages), Ordering::AcqRel);
     }
 
-    /// The block was lent, and nothing of it was touched: it is as it was before. Until the next look it may be taken
-    /// for older than it is.
+    /// The block was lent, and nothing of it was touched: it was never.
     pub(crate) fn forget(&self, block: BlockIndex) {
-        let before = self.words[block.index()].swap(0, Ordering::AcqRel);
-        assert!(before != 0 && before & MAPPED_MASK == 0, "a block is forgotten that has {before:#x}");
+        let before = self.words[block.index()].fetch_and(!TOUCHED, Ordering::AcqRel);
+        assert!(before & (TOUCHED | MAPPED_MASK) == TOUCHED, "a block is forgotten that has {before:#x}");
         self.touched.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    /// Whether as many blocks were touched as are counted. For checks of the accounting.
+    pub(crate) fn is_counted_right(&self) -> bool {
+        let is_touched = |word: &&AtomicU64| word.load(Ordering::Acquire) & TOUCHED != 0;
+        self.words.iter().filter(is_touched).count() as u64 == self.touched.load(Ordering::Acquire)
     }
 
     /// Mapped pages of the block.
@@ -90,7 +117,7 @@ impl Blocks {
     /// Mapped pages of the region.
     #[inline]
     pub(crate) fn resident(&self) -> u64 {
-        self.resident.load(Ordering::Acquire)
+        self.resident.pages.load(Ordering::Acquire)
     }
 
     /// Notes which blocks have had installs since the last look; `tick` is the number of this one.
@@ -129,6 +156,30 @@ mod tests {
         blocks.uncount(BLOCK, 100);
         assert_eq!((blocks.resident_in(BLOCK), blocks.resident()), (0, 0));
         assert!(!blocks.count(BLOCK), "the first page is the first for good");
+    }
+
+    #[test]
+    fn what_is_lent_again_is_young() {
+        let blocks = Blocks::new(2);
+        blocks.count_lent(BLOCK, 512);
+        blocks.look_at_ages(5);
+        blocks.look_at_ages(99);
+        blocks.uncount(BLOCK, 512);
+        blocks.forget(BLOCK);
+        blocks.count_lent(BLOCK, 512);
+        blocks.look_at_ages(100);
+        assert_eq!(blocks.ages(100).collect::<Vec<_>>(), [(512, 0)]);
+    }
+
+    #[test]
+    fn many_more_pages_are_told_of_once() {
+        let blocks = Blocks::new(2);
+        assert!(blocks.count(BLOCK));
+        blocks.tell_when_more(64);
+        let told: Vec<u32> = (2..=200).filter(|_| blocks.count(BLOCK)).collect();
+        assert_eq!(told, [65]);
+        blocks.tell_when_more(64);
+        assert!(blocks.count_lent(BLOCK, 100));
     }
 
     #[test]

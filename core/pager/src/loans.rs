@@ -270,6 +270,14 @@ mod tests {
     }
 
     #[test]
+    fn a_last_block_that_is_short_is_forgotten_too() {
+        let region = fake::lending_region(100);
+        assert_eq!(region.bring(5 * PAGE_BYTES), Ok(()));
+        assert_eq!(recall(&region), Some(100));
+        assert_eq!(region.counts.touched_pages(), 0);
+    }
+
+    #[test]
     fn a_lent_block_that_is_swept_is_recalled_first() {
         let region = fake::lending_region(PAGES);
         assert_eq!(region.bring(0), Ok(()));

@@ -241,8 +241,8 @@ impl<M: Machine> Pager<M> {
         self.threads.unpark_reclaimer();
     }
 
-    /// A block was touched for the first time: the watermarks may not be right any more at the next step, which a host
-    /// makes soon, and the reclaimer's thread within its longest sleep.
+    /// A block was touched for the first time, or many pages were: the watermarks may not be right any more at the next
+    /// step, which a host makes soon, and the reclaimer's thread within its longest sleep.
     pub(crate) fn touches_more(&self) {
         self.reclaim.signals.enforce_quotas_now();
     }

@@ -271,9 +271,13 @@ impl<M: Machine> Reclaimer<M> {
         }
     }
 
-    /// Pages that may ask for room: those of the blocks that were ever touched, and of the next one that is.
+    /// Pages that may ask for room before the next look: those that were ever touched, and as many as a block has. Of
+    /// pages that the node had from the start those of the blocks of which anything was touched.
     fn pages_to_cover(&self) -> u64 {
-        let of = |core: &Arc<RegionCore<M>>| [core.table.pages() as u64, core.counts.touched_pages()];
+        let of = |core: &Arc<RegionCore<M>>| {
+            core.counts.tell_when_more(BLOCK_PAGES as u64);
+            [core.table.pages() as u64, core.counts.touched_pages().min(core.table.touched_pages())]
+        };
         let sums = self.regions.iter().flatten().map(of).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
         sums[0].min(sums[1] + BLOCK_PAGES as u64)
     }

@@ -220,7 +220,7 @@ pub struct Stats {
     pub peak_pages: u64,
     /// Pages mapped now, including those being installed.
     pub resident_pages: u64,
-    /// Pages of the blocks that were ever touched.
+    /// Pages of the blocks that were ever touched, or are lent.
     pub touched_pages: u64,
     /// Pages on standby now, not counting those being written.
     pub standby_pages: u64,

@@ -147,6 +147,13 @@ impl Entry {
         self.0 & TAG_MASK == RESIDENT
     }
 
+    /// Whether nothing was ever written there.
+    #[must_use]
+    #[inline]
+    pub fn is_untouched(self) -> bool {
+        self.0 & TAG_MASK == UNTOUCHED
+    }
+
     /// Whether an access of the page needs nothing of the pager: it is mapped, or the kernel maps it.
     #[must_use]
     #[inline]

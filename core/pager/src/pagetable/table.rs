@@ -2,6 +2,9 @@
 //!
 //! Any thread may load and advance any entry; all changes are compare-and-swap through [`Entry::on`].
 
+use std::sync::atomic::AtomicI64;
+
+use crossbeam_utils::CachePadded;
 use yonder_units::PageIndex;
 
 use crate::atomic::{AtomicU64, Ordering, zeros};
@@ -11,6 +14,9 @@ use crate::pagetable::{Entry, Event};
 #[derive(Debug)]
 pub struct PageTable {
     entries: Box<[AtomicU64]>,
+    /// Pages that are not untouched. Two changes of a page may be counted in either order, so it may be below zero for
+    /// a moment. Alone in its cache lines, because the first touch of each page writes it.
+    touched: CachePadded<AtomicI64>,
 }
 
 impl PageTable {
@@ -21,13 +27,19 @@ impl PageTable {
     #[must_use]
     pub fn new(pages: usize) -> Self {
         assert!(u32::try_from(pages).is_ok(), "an index cannot name each of {pages} pages");
-        Self { entries: zeros(pages) }
+        Self { entries: zeros(pages), touched: CachePadded::default() }
     }
 
     /// Number of pages.
     #[must_use]
     pub fn pages(&self) -> usize {
         self.entries.len()
+    }
+
+    /// Pages that are not untouched.
+    #[must_use]
+    pub fn touched_pages(&self) -> u64 {
+        self.touched.load(std::sync::atomic::Ordering::Relaxed).max(0).unsigned_abs()
     }
 
     /// The entry of `page` now.
@@ -47,8 +59,12 @@ impl PageTable {
         let next = seen.on(event).unwrap_or_else(|| panic!("page {} in {seen:?} cannot {event:?}", page.0));
         self.entries[page.index()]
             .compare_exchange(seen.bits(), next.bits(), Ordering::SeqCst, Ordering::SeqCst)
-            .map(|_| next)
-            .map_err(Entry::from_bits)
+            .map_err(Entry::from_bits)?;
+        if seen.is_untouched() != next.is_untouched() {
+            let more = if next.is_untouched() { -1 } else { 1 };
+            self.touched.fetch_add(more, std::sync::atomic::Ordering::Relaxed);
+        }
+        Ok(next)
     }
 
     /// Applies `event` to a page that the caller owns (`Fetching`, `Installing`, `Evicting`): only the end of an
@@ -89,6 +105,24 @@ mod tests {
         assert!(table.advance(page, seen, Event::Fetch { port: 1, slot: 1 }).is_ok());
         let lost = table.advance(page, seen, Event::Fetch { port: 2, slot: 2 }).unwrap_err();
         assert_eq!(lost.state(), State::Fetching { port: 1, slot: 1 });
+    }
+
+    #[test]
+    fn pages_count_as_touched_from_the_first_touch_until_they_are_freed() {
+        let table = PageTable::new(4);
+        let apply =
+            |page, events: &[Event]| events.iter().for_each(|event| _ = table.advance_owned(PageIndex(page), *event));
+        apply(0, &[Event::Install]);
+        assert_eq!(table.touched_pages(), 1);
+        apply(0, &[Event::InstallFailed]);
+        assert_eq!(table.touched_pages(), 0);
+        apply(0, &[Event::Install, Event::Installed, Event::Evict, Event::Dropped]);
+        apply(1, &[Event::Lend]);
+        apply(2, &[Event::Lend, Event::RecallUntouched]);
+        assert_eq!(table.touched_pages(), 2);
+        apply(1, &[Event::Recall]);
+        apply(0, &[Event::Free]);
+        assert_eq!(table.touched_pages(), 1);
     }
 
     #[test]

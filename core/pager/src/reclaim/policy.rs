@@ -245,7 +245,8 @@ impl Policy {
         let batch = self.reserve;
         // Who maps has no use for them, and is served first if there is little else.
         let for_reads = if can_map { self.spare_for_reads(usage.reads) } else { 0 };
-        let wanted_spare = if usage.resident > 0 { batch } else { 0 };
+        // Where everything fits, sweeps end as soon as their frames are given back.
+        let wanted_spare = if usage.resident > 0 && self.start > 0 { batch } else { 0 };
         if usage.spare_frames > 2 * wanted_spare + for_reads {
             return Action::Trim(usage.spare_frames - wanted_spare - for_reads);
         }
@@ -341,7 +342,10 @@ mod tests {
         assert!(!fits.is_low(&full(fits)) && fits.start_above() == fits.limit());
         // Somebody waits for room nevertheless: frames hold it, and are given back.
         assert_ne!(fits.decide(&full(fits)), Action::Rest);
+        let with_frames = Usage { charged: fits.limit() - 100, spare_frames: 600, headroom: 100, ..full(fits) };
+        assert_eq!(fits.decide(&with_frames), Action::Trim(600), "they hold what is missing");
         let almost = policy(65_536).for_pages(65_536, &most);
+        assert!(!matches!(almost.decide(&with_frames), Action::Trim(_)), "sweeps need them");
         assert!(almost.is_low(&full(almost)));
         assert_eq!(almost.start_above(), 65_536 - 2 * RESERVE_PAGES_MAX);
         // It rests once as many are away as there is no room for, and a batch: more would only be missed.

@@ -140,11 +140,37 @@ fn a_block_that_is_touched_for_the_first_time_asks_for_a_step() {
     for block in 0..8 {
         let first = BlockIndex(block).first_page();
         assert_eq!(region.bring(first.offset()), Ok(()));
-        region.memory().write(first.offset(), &[1]);
+        for page in region.pages_of(BlockIndex(block)).map(PageIndex) {
+            region.memory().write(page.offset(), &[1]);
+        }
         assert!(pager.wants_reclaim(Fake::now()), "block {block}");
         rest(&mut turns);
     }
     assert!(pager.watermarks.start_above() < pager.limit(), "what was touched does not fit");
+}
+
+/// So do pages of blocks that were touched before. Pages that nobody touched need no room, whatever is beside them.
+#[test]
+fn what_is_touched_page_by_page_asks_for_a_step_and_for_no_more_room_than_it_has() {
+    let region = fake::untouched_region(Config::with_local(16 << 20), 20 * BLOCK_PAGES as u32, None);
+    let (pager, mut turns) = (&*region.pager, ReclaimTurns::default());
+    let mut rest = || while turns.take(pager) == ReclaimTurn::Again {};
+    let touch = |block: u32, pages: Range<u32>| {
+        for page in pages {
+            assert_eq!(region.bring(PageIndex(block * BLOCK_PAGES as u32 + page).offset()), Ok(()));
+        }
+    };
+    (0..8).for_each(|block| touch(block, 0..100));
+    rest();
+    assert_eq!(pager.watermarks.start_above(), pager.limit(), "800 pages of 4,096 are touched");
+    (0..4).for_each(|block| touch(block, 100..229));
+    assert!(pager.wants_reclaim(Fake::now()), "516 more are");
+    rest();
+    assert!(!pager.wants_reclaim(Fake::now()));
+    (0..8).for_each(|block| touch(block, 100..400));
+    rest();
+    assert!(pager.watermarks.start_above() < pager.limit(), "3,200 are, and a block and the reserve do not fit beside");
+    pager.audit().unwrap();
 }
 
 /// Reclaim works for a soft limit, and no fault waits for it.
