@@ -6,7 +6,7 @@
 //! |---|---|---|---|
 //! | of objects, the first of a slab | 1 + class | a bit for each slot: live or not | 0 |
 //! | another of a slab | 1 + class | zeros | 0 |
-//! | first of a run | `RUN` | word 0: bytes from its start to the run's end; word 1: bytes before the run's start | 1 |
+//! | first of a run | `RUN` | word 0: where its bytes end, from the page's start; word 1: where they begin | 1 |
 //! | last of a run (perhaps also its first) | | word 3: where live bytes end, 0 if with the page | 1 |
 //! | between them | 0 | zeros | 1 |
 //! | other | 0 | zeros | 0 |

@@ -48,7 +48,7 @@ impl Blocks {
     }
 
     /// Pages of the blocks of which anything was ever mapped, or is lent.
-    pub(crate) fn touched_pages(&self) -> u64 {
+    pub(crate) fn touched_block_pages(&self) -> u64 {
         self.touched.load(Ordering::Relaxed) * BLOCK_PAGES as u64
     }
 
@@ -151,7 +151,7 @@ mod tests {
     fn one_word_counts_what_is_mapped() {
         let blocks = Blocks::new(2);
         let first: Vec<_> = (0..100).map(|_| blocks.count(BLOCK)).filter(|is_first| *is_first).collect();
-        assert_eq!((first.len(), blocks.touched_pages()), (1, BLOCK_PAGES as u64));
+        assert_eq!((first.len(), blocks.touched_block_pages()), (1, BLOCK_PAGES as u64));
         assert_eq!((blocks.resident_in(BLOCK), blocks.resident_in(BlockIndex(0)), blocks.resident()), (100, 0, 100));
         blocks.uncount(BLOCK, 100);
         assert_eq!((blocks.resident_in(BLOCK), blocks.resident()), (0, 0));
@@ -187,9 +187,9 @@ mod tests {
         let blocks = Blocks::new(2);
         assert!(blocks.count_lent(BLOCK, 512));
         blocks.uncount(BLOCK, 512);
-        assert_eq!(blocks.touched_pages(), BLOCK_PAGES as u64);
+        assert_eq!(blocks.touched_block_pages(), BLOCK_PAGES as u64);
         blocks.forget(BLOCK);
-        assert_eq!((blocks.touched_pages(), blocks.resident()), (0, 0));
+        assert_eq!((blocks.touched_block_pages(), blocks.resident()), (0, 0));
         assert!(blocks.count(BLOCK), "it is the first again");
     }
 

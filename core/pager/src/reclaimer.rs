@@ -276,7 +276,7 @@ impl<M: Machine> Reclaimer<M> {
     fn pages_to_cover(&self) -> u64 {
         let of = |core: &Arc<RegionCore<M>>| {
             core.counts.tell_when_more(BLOCK_PAGES as u64);
-            [core.table.pages() as u64, core.counts.touched_pages().min(core.table.touched_pages())]
+            [core.table.pages() as u64, core.counts.touched_block_pages().min(core.table.touched_pages())]
         };
         let sums = self.regions.iter().flatten().map(of).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
         sums[0].min(sums[1] + BLOCK_PAGES as u64)

@@ -337,7 +337,7 @@ impl<M: Machine> Pager<M> {
         stats.writing_pages = usage.writing;
         stats.damaged_pages = self.local.damaged_pages();
         stats.metadata_bytes = self.local.metadata_bytes();
-        let touched = |number| self.region_table.with(number, |core| core.counts.touched_pages());
+        let touched = |number| self.region_table.with(number, |core| core.counts.touched_block_pages());
         stats.touched_pages = self.region_table.numbers().filter_map(touched).sum();
         [stats.stalled_ns, stats.slept_ns] = self.stalls.sums();
         stats.reclaim_cpu_ns = self.reclaim.signals.cpu_ns();

@@ -166,11 +166,11 @@ pub(crate) fn far_for(bytes: usize) -> Option<&'static Far> {
 /// The far memory that another thread makes, once it is there.
 #[cold]
 fn when_made() -> Option<&'static Far> {
-    let is_nobody_waited_for = STARTS_ELSEWHERE.load(Ordering::Relaxed)
+    let must_not_wait = STARTS_ELSEWHERE.load(Ordering::Relaxed)
         || MAKES.get()
         || WAITED_IN_VAIN.load(Ordering::Relaxed)
         || MAKER_PROCESS.load(Ordering::Relaxed) != std::process::id();
-    if is_nobody_waited_for {
+    if must_not_wait {
         return None;
     }
     let begun = Instant::now();
@@ -197,8 +197,8 @@ fn wait_while_starting(most: Duration) {
     set_errno(error);
 }
 
-/// Far memory is made: wakes all who wait for it.
-fn is_made(new: Far) {
+/// Far memory is made: all who wait for it have it.
+fn hand_over(new: Far) {
     FAR.store(Box::into_raw(Box::new(new)), Ordering::Release);
     STAGE.store(STARTED, Ordering::Release);
     // SAFETY: the word lives for ever.
@@ -239,7 +239,7 @@ fn make() -> bool {
     }
     MAKES.set(true);
     match Far::new(SETTINGS.get().expect("armed with settings")) {
-        Ok(new) => is_made(new),
+        Ok(new) => hand_over(new),
         Err(error) => {
             complain(&error);
             // SAFETY: ends the process without running code that would allocate.

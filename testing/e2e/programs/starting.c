@@ -1,7 +1,9 @@
-// What threads ask for while the far memory of this process is made for one of them, which takes long where the node is slow.
+// What threads ask for while the far memory of this process is made for one of them, which takes long where the node is
+// slow.
 //
-// Usage: starting both | cancelled | stopped. What two threads ask for is far and is there; a thread that is cancelled while it
-// asks goes on until it reaches a place where it may end; and a thread that stops another by a signal has what it asks for.
+// Usage: starting both | cancelled | cancelled-maker | stopped. What two threads ask for is far and is there; a thread
+// that is cancelled while it asks goes on until it reaches a place where it may end; and a thread that stops another by
+// a signal has what it asks for.
 
 #include "check.h"
 
@@ -39,45 +41,68 @@ static void both(void) {
     check("what both wrote is there", is_there(blocks[0]) && is_there(blocks[1]));
 }
 
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static atomic_int is_asking, has_it, is_cancelled;
+static atomic_int has_asked;
+static pthread_t maker;
+static pid_t maker_id;
 
-// Asks with a lock, as many do, until it is cancelled.
+// Whether the thread that asks first holds signals back, which it does while it makes far memory.
+static int holds_back(void) {
+    char path[64], line[256];
+    unsigned long long held = 0;
+    snprintf(path, sizeof path, "/proc/self/task/%d/status", (int)maker_id);
+    FILE *status = fopen(path, "r");
+    while (status && fgets(line, sizeof line, status)) sscanf(line, "SigBlk: %llx", &held);
+    if (status) fclose(status);
+    return held >> (SIGUSR1 - 1) & 1;
+}
+
+static void until_it_makes(void) {
+    while (!has_asked && !holds_back()) sched_yield();
+}
+
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static atomic_int has_lock, may_ask, has_it;
+
+// Asks with a lock, as many do, and is cancelled by then: it ends at the first place where it may.
 static void *ask_with_lock(void *unused) {
     pthread_mutex_lock(&lock);
-    is_asking = 1;
-    // Some of this is while far memory is made.
-    while (!is_cancelled) *(volatile char *)malloc(BLOCK / 16) = 1;
-    *(volatile char *)malloc(BLOCK) = 1;
+    has_lock = 1;
+    while (!may_ask) sched_yield();
+    ask((void *)1);
     has_it = 1;
     pthread_mutex_unlock(&lock);
     pthread_testcancel();
     return unused;
 }
 
-static void *cancel(void *thread) {
-    while (!is_asking) sched_yield();
-    // It asks, and waits by now.
-    usleep(50000);
-    pthread_cancel(*(pthread_t *)thread);
-    is_cancelled = 1;
-    return NULL;
+static void *let_ask(void *unused) {
+    until_it_makes();
+    may_ask = 1;
+    return unused;
 }
 
-static void cancelled(void) {
-    pthread_t asking, cancelling;
+// A thread that waits is cancelled, or the one that makes far memory.
+static void cancelled(int waits) {
+    pthread_t asking, letting;
     void *end;
     pthread_create(&asking, NULL, ask_with_lock, NULL);
-    pthread_create(&cancelling, NULL, cancel, &asking);
-    ask(NULL);
-    pthread_join(cancelling, NULL);
+    while (!has_lock) sched_yield();
+    pthread_cancel(asking);
+    if (waits) {
+        pthread_create(&letting, NULL, let_ask, NULL);
+        ask(NULL);
+        has_asked = 1;
+        pthread_join(letting, NULL);
+    }
+    may_ask = 1;
     pthread_join(asking, &end);
     check("a thread is not cancelled while it asks for memory", has_it && end == PTHREAD_CANCELED);
     check("it has given its lock back", pthread_mutex_trylock(&lock) == 0);
+    if (!waits) ask(NULL);
+    check("what both wrote is there", has_it && is_there(blocks[0]) && is_there(blocks[1]));
 }
 
 static atomic_int is_stopped, may_go_on;
-static pthread_t maker;
 
 static void stop(int signal) {
     (void)signal;
@@ -85,13 +110,12 @@ static void stop(int signal) {
     while (!may_go_on) sched_yield();
 }
 
-// As a collector of garbage does.
+// As a collector of garbage does. It asks for so much that it begins if the other has not.
 static void *stop_the_world(void *memory) {
-    while (!is_asking) sched_yield();
-    usleep(50000);
+    until_it_makes();
     pthread_kill(maker, SIGUSR1);
     while (!is_stopped) sched_yield();
-    *(void **)memory = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    *(void **)memory = mmap(NULL, 8 * MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     may_go_on = 1;
     return NULL;
 }
@@ -99,18 +123,21 @@ static void *stop_the_world(void *memory) {
 static void stopped(void) {
     pthread_t stopping;
     void *memory = MAP_FAILED;
-    maker = pthread_self();
     signal(SIGUSR1, stop);
     pthread_create(&stopping, NULL, stop_the_world, &memory);
-    is_asking = 1;
     ask(NULL);
+    has_asked = 1;
     pthread_join(stopping, NULL);
-    check("what is asked for while another thread is stopped is far", memory != MAP_FAILED && is_far(memory) == is_far_run());
+    int is_right = memory != MAP_FAILED && is_far(memory) == is_far_run();
+    check("what is asked for while another thread is stopped is far", is_right);
 }
 
 int main(int argc, char **argv) {
     const char *what = argc > 1 ? argv[1] : "both";
-    if (strcmp(what, "cancelled") == 0) cancelled();
+    maker = pthread_self();
+    maker_id = gettid();
+    if (strcmp(what, "cancelled") == 0) cancelled(1);
+    else if (strcmp(what, "cancelled-maker") == 0) cancelled(0);
     else if (strcmp(what, "stopped") == 0) stopped();
     else both();
     return done();

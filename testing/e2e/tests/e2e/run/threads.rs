@@ -102,7 +102,7 @@ fn what_is_asked_for_while_far_memory_is_made_is_far_too() {
 
 #[test]
 fn who_waits_for_far_memory_is_neither_cancelled_nor_waits_for_who_is_stopped() {
-    for part in ["cancelled", "stopped"] {
+    for part in ["cancelled", "cancelled-maker", "stopped"] {
         if let Some((_, stderr)) = while_far_memory_is_made(part) {
             assert!(!stderr.contains("takes too long"), "{stderr}");
         }
