@@ -153,6 +153,11 @@ impl Budget {
         change(&self.charged, |charged| Halves { high: limit - policy.reserve(), ..charged });
     }
 
+    /// Whether faults obey `policy`.
+    pub(crate) fn obeys(&self, policy: &Policy) -> bool {
+        self.charged_of().1 == policy.limit() - policy.reserve()
+    }
+
     /// Whether the limit that was set holds, with the reserve free: from now on for the reclaimer too. Also true once
     /// another limit has taken its place: then there is nothing left to wait for.
     pub(crate) fn has_reached(&self, policy: &Policy) -> bool {

@@ -213,7 +213,7 @@ impl<M: Machine> Pager<M> {
 
     /// Faults and the reclaimer obey `policy` from now on.
     pub(crate) fn set_policy(&self, policy: &Policy) {
-        self.watermarks.set_policy(policy, || self.local.budget.set_policy(policy));
+        self.watermarks.set_policy(policy, &self.local.budget);
     }
 
     /// The reclaimer, for a moment: whoever has to wait for the node gives it back meanwhile, or nobody could make

@@ -22,7 +22,9 @@ pub use age::Age;
 pub use demand::Demand;
 pub use hand::{SweepHand, Visit};
 pub use margin::Margin;
-pub use policy::{Action, LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, RESERVE_PAGES_MAX, Shares, SharesError, Usage};
+pub use policy::{
+    Action, LIMIT_PAGES_MAX, LIMIT_PAGES_MIN, Policy, RESERVE_PAGES_MAX, RESERVE_PAGES_MIN, Shares, SharesError, Usage,
+};
 pub use probation::{Departures, Probation, Turns};
 pub use standby::{Standby, StandbyQueue};
 pub use write_back::{FlushCause, FlushLimits, Flusher};

@@ -31,7 +31,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::pagetable::{Entry, State};
-use crate::reclaim::{Action, Demand, Flusher, Margin, Policy, Standby, StandbyQueue, Turns, Usage};
+use crate::reclaim::{Action, Demand, Flusher, Margin, Policy, RESERVE_PAGES_MIN, Standby, StandbyQueue, Turns, Usage};
 use yonder_units::{BLOCK_PAGES, BlockIndex, FrameIndex, Nanos, Narrow, PageId, PageIndex, Run};
 
 use crate::frames::Arrival;
@@ -212,7 +212,8 @@ impl<M: Machine> Reclaimer<M> {
             // A limit was lowered: once it is reached, it holds for the reclaimer too.
             pager.local.budget.has_reached(&pager.watermarks.of_limit());
         }
-        let policy = pager.watermarks.cover(self.pages_to_cover(), &self.margin);
+        let policy =
+            pager.watermarks.cover(self.pages_to_cover(pager.watermarks.limit()), &self.margin, &pager.local.budget);
         let usage = self.usage(pager, &policy);
         M::preempt();
         let starved = pager.reclaim.signals.take_starved();
@@ -271,15 +272,17 @@ impl<M: Machine> Reclaimer<M> {
         }
     }
 
-    /// Pages that may ask for room before the next look: those that were ever touched, and as many as a block has. Of
+    /// Pages that may ask for room before the next look: those that were ever touched, and the [`ahead`] of them. Of
     /// pages that the node had from the start those of the blocks of which anything was touched.
-    fn pages_to_cover(&self) -> u64 {
-        let of = |core: &Arc<RegionCore<M>>| {
-            core.counts.tell_when_more(BLOCK_PAGES as u64);
+    fn pages_to_cover(&self, limit: u64) -> u64 {
+        let pages = |core: &Arc<RegionCore<M>>| {
             [core.table.pages() as u64, core.counts.touched_block_pages().min(core.table.touched_pages())]
         };
-        let sums = self.regions.iter().flatten().map(of).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
-        sums[0].min(sums[1] + BLOCK_PAGES as u64)
+        let regions = || self.regions.iter().flatten();
+        let [all, touched] = regions().map(pages).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+        let ahead = ahead(limit.saturating_sub(touched));
+        regions().for_each(|core| core.counts.tell_when_more(ahead));
+        all.min(touched + ahead)
     }
 
     /// Gives spare frames back.
@@ -390,6 +393,13 @@ impl<M: Machine> Reclaimer<M> {
         pager.advised_out.forget_region(number);
         self.regions[number as usize] = None;
     }
+}
+
+/// How many pages may be touched before this is looked at again, where so many more fit: fewer the fewer those are, for
+/// what might be touched is kept free. Where none fit, reclaim is at work and hears of them by that.
+fn ahead(fit: u64) -> u64 {
+    let a_block = BLOCK_PAGES as u64;
+    if fit == 0 { a_block } else { (fit / 2).clamp(RESERVE_PAGES_MIN, a_block) }
 }
 
 /// Whether the node's copy is not known to be what stands in `frame`.

@@ -7,6 +7,7 @@
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::budget::Budget;
 use crate::reclaim::{Margin, Policy};
 
 /// See the head of this file.
@@ -37,11 +38,11 @@ impl Watermarks {
         Self { in_force: Mutex::new(in_force), frames, start_above }
     }
 
-    /// From now on `policy` is that of the limit; `also` is what has to keep the same one of two changes at once.
-    pub(crate) fn set_policy(&self, policy: &Policy, also: impl FnOnce()) {
+    /// From now on `policy` is that of the limit, here and in `budget`, which keep the same one of two changes at once.
+    pub(crate) fn set_policy(&self, policy: &Policy, budget: &Budget) {
         self.change(|in_force| {
             in_force.of_limit = *policy;
-            also();
+            budget.set_policy(&in_force.policy_of_limit());
         });
     }
 
@@ -50,14 +51,25 @@ impl Watermarks {
         self.change(|in_force| in_force.of_soft_limit = policy.copied());
     }
 
-    /// The watermarks for so many pages and what faults need, which are in force from now on.
-    pub(crate) fn cover(&self, pages: u64, margin: &Margin) -> Policy {
-        self.change(|in_force| (in_force.pages, in_force.margin) = (pages, *margin))
+    /// The watermarks for so many pages and what faults need, which are in force from now on, and in `budget`.
+    pub(crate) fn cover(&self, pages: u64, margin: &Margin, budget: &Budget) -> Policy {
+        self.change(|in_force| {
+            (in_force.pages, in_force.margin) = (pages, *margin);
+            let policy = in_force.policy_of_limit();
+            if !budget.obeys(&policy) {
+                budget.set_policy(&policy);
+            }
+        })
     }
 
     /// The policy of the limit, whatever the soft limit is.
     pub(crate) fn of_limit(&self) -> Policy {
-        self.in_force.lock().expect(NO_PANICS).of_limit
+        self.in_force.lock().expect(NO_PANICS).policy_of_limit()
+    }
+
+    /// The limit that reclaim works for: the soft one, if that is lower.
+    pub(crate) fn limit(&self) -> u64 {
+        self.in_force.lock().expect(NO_PANICS).policy().limit()
     }
 
     #[inline]
@@ -79,6 +91,10 @@ impl InForce {
     fn policy(&self) -> Policy {
         let soft = self.of_soft_limit.filter(|soft| soft.limit() < self.of_limit.limit());
         soft.unwrap_or(self.of_limit).for_pages(self.pages, &self.margin)
+    }
+
+    fn policy_of_limit(&self) -> Policy {
+        self.of_limit.for_pages(self.pages, &self.margin)
     }
 }
 

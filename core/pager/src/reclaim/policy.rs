@@ -8,7 +8,9 @@ pub const LIMIT_PAGES_MIN: u64 = 512;
 pub const LIMIT_PAGES_MAX: u64 = 1 << 31;
 /// Most pages kept back for the evictor, so that it can always copy: one block.
 pub const RESERVE_PAGES_MAX: u64 = 512;
-const _: () = assert!(LIMIT_PAGES_MIN / 8 >= 64, "a sweep of fewer pages does not pay for its TLB flushes");
+/// Fewest: a sweep of fewer pages does not pay for its TLB flushes.
+pub const RESERVE_PAGES_MIN: u64 = 64;
+const _: () = assert!(LIMIT_PAGES_MIN / 8 >= RESERVE_PAGES_MIN);
 
 /// Shares of local memory, in percent.
 #[derive(Clone, Copy, PartialEq, Debug)]
@@ -90,6 +92,7 @@ pub struct Policy {
     start_share: u64,
     least_share: u64,
     end_share: u64,
+    reserve_share: u64,
     /// The watermarks in force.
     start: u64,
     end: u64,
@@ -120,8 +123,18 @@ impl Policy {
         // Faults stop at the reserve, so reclaim starts before that whatever the shares say, and goes on beyond it.
         let start = share(start_percent).max(reserve + 1);
         let (least, end) = (share(least_percent), share(end_percent).max(start + Self::DRAIN_PAGES));
-        Ok(Self { limit, start_share: start, least_share: least, end_share: end, start, end, standby, reserve }
-            .checked())
+        let of_shares = Self {
+            limit,
+            start_share: start,
+            least_share: least,
+            end_share: end,
+            reserve_share: reserve,
+            start,
+            end,
+            standby,
+            reserve,
+        };
+        Ok(of_shares.checked())
     }
 
     /// The same with no more on standby than half of so many frames, which fetches and sweeps need as well.
@@ -131,18 +144,20 @@ impl Policy {
     }
 
     /// The same limit and shares for `pages` pages of far memory in all, and faults that need `margin`. More is never
-    /// kept free than could be asked for: pages that all fit beside the reserve stay, and of pages that almost fit, few
-    /// are away.
+    /// kept free than could be asked for: pages that all fit beside the least reserve stay, and of pages that almost
+    /// fit, few are away, and the reserve grows with them.
     #[must_use]
     pub fn for_pages(self, pages: u64, margin: &Margin) -> Self {
-        let missing = (pages + self.reserve).saturating_sub(self.limit);
-        let wanted = (self.reserve + margin.pages()).max(self.least_share).min(self.start_share);
+        let short = (pages + RESERVE_PAGES_MIN).saturating_sub(self.limit);
+        let reserve = (RESERVE_PAGES_MIN + short).min(self.reserve_share);
+        let missing = (pages + reserve).saturating_sub(self.limit);
+        let wanted = (reserve + margin.pages()).max(self.least_share).min(self.start_share);
         // Faults may not touch the reserve, so reclaim starts before they reach it, or not at all.
-        let start = if missing == 0 { 0 } else { wanted.min(self.reserve + missing) };
+        let start = if missing == 0 { 0 } else { wanted.min(reserve + missing) };
         // Once started, for whatever reason, it goes on until faults have room again.
         let end = wanted + (self.end_share - self.start_share);
-        let end = end.min(self.reserve + Self::DRAIN_PAGES + missing).max(start + 1);
-        Self { start, end, ..self }.checked()
+        let end = end.min(reserve + Self::DRAIN_PAGES + missing).max(start + 1);
+        Self { start, end, reserve, ..self }.checked()
     }
 
     /// Asserts what the watermarks of every policy satisfy.

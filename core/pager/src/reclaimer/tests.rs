@@ -8,6 +8,7 @@ use super::*;
 use crate::config::Config;
 use crate::drive::{ReclaimTurn, ReclaimTurns};
 use crate::fake::{self, Fake};
+use crate::reclaim::Shares;
 
 const PAGES: u32 = 64;
 
@@ -137,15 +138,22 @@ fn a_block_that_is_touched_for_the_first_time_asks_for_a_step() {
     rest(&mut turns);
     assert!(!pager.wants_reclaim(Fake::now()));
     assert_eq!(pager.watermarks.start_above(), pager.limit(), "little was touched, and all of it fits");
-    for block in 0..8 {
-        let first = BlockIndex(block).first_page();
-        assert_eq!(region.bring(first.offset()), Ok(()));
+    for block in 0..7 {
         for page in region.pages_of(BlockIndex(block)).map(PageIndex) {
+            assert_eq!(region.bring(page.offset()), Ok(()));
             region.memory().write(page.offset(), &[1]);
         }
         assert!(pager.wants_reclaim(Fake::now()), "block {block}");
         rest(&mut turns);
     }
+    assert_eq!(pager.watermarks.start_above(), pager.limit(), "a seventh of it is left");
+    for page in region.pages_of(BlockIndex(7)).map(PageIndex) {
+        if pager.wants_reclaim(Fake::now()) {
+            rest(&mut turns);
+        }
+        assert_eq!(region.bring(page.offset()), Ok(()));
+    }
+    rest(&mut turns);
     assert!(pager.watermarks.start_above() < pager.limit(), "what was touched does not fit");
 }
 
@@ -157,7 +165,9 @@ fn what_is_touched_page_by_page_asks_for_a_step_and_for_no_more_room_than_it_has
     let mut rest = || while turns.take(pager) == ReclaimTurn::Again {};
     let touch = |block: u32, pages: Range<u32>| {
         for page in pages {
-            assert_eq!(region.bring(PageIndex(block * BLOCK_PAGES as u32 + page).offset()), Ok(()));
+            let offset = PageIndex(block * BLOCK_PAGES as u32 + page).offset();
+            assert_eq!(region.bring(offset), Ok(()));
+            region.memory().write(offset, &[1]);
         }
     };
     (0..8).for_each(|block| touch(block, 0..100));
@@ -167,10 +177,32 @@ fn what_is_touched_page_by_page_asks_for_a_step_and_for_no_more_room_than_it_has
     assert!(pager.wants_reclaim(Fake::now()), "516 more are");
     rest();
     assert!(!pager.wants_reclaim(Fake::now()));
-    (0..8).for_each(|block| touch(block, 100..400));
+    (0..8).for_each(|block| touch(block, 100..490));
     rest();
-    assert!(pager.watermarks.start_above() < pager.limit(), "3,200 are, and a block and the reserve do not fit beside");
+    assert_eq!(pager.watermarks.start_above(), pager.limit(), "3,920 are, and the least reserve fits beside");
+    assert_eq!(pager.local.budget.charged_of(), (3_920, pager.limit() - RESERVE_PAGES_MIN));
+    (0..4).for_each(|block| touch(block, 490..512));
+    assert!(pager.wants_reclaim(Fake::now()), "88 more are: the less room there is, the sooner it is told");
+    rest();
+    assert!(pager.watermarks.start_above() < pager.limit(), "4,008 are, and what may be touched next does not fit");
+    // 40 are short: who sweeps has as many pages more than the least.
+    assert_eq!(pager.local.budget.charged_of().1, pager.limit() - RESERVE_PAGES_MIN - 40);
     pager.audit().unwrap();
+}
+
+/// A lower limit holds for reclaim too once it is reached, also where all fits below it but for a block.
+#[test]
+fn a_lower_limit_into_which_all_just_fits_is_reached() {
+    let region = fake::untouched_region(Config::with_local(16 << 20), 20 * BLOCK_PAGES as u32, None);
+    let (pager, mut turns) = (&*region.pager, ReclaimTurns::default());
+    for page in 0..3_000 {
+        assert_eq!(region.bring(PageIndex(page).offset()), Ok(()));
+        region.memory().write(PageIndex(page).offset(), &[1]);
+    }
+    pager.set_policy(&Policy::new(3_200, Shares::default()).unwrap());
+    assert_eq!((pager.limit(), pager.local.budget.most()), (3_200, 4_096));
+    while turns.take(pager) == ReclaimTurn::Again {}
+    assert_eq!((pager.local.budget.charged(), pager.local.budget.most()), (3_000, 3_200));
 }
 
 /// Reclaim works for a soft limit, and no fault waits for it.

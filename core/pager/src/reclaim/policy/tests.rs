@@ -31,18 +31,23 @@ fn what_fits_stays() {
         Usage { charged, resident: charged, headroom: policy.reserve(), ..Usage::default() }
     };
     let most = Margin::of(65_536);
-    let fits = policy(65_536).for_pages(65_536 - RESERVE_PAGES_MAX, &most);
+    let fits = policy(65_536).for_pages(65_536 - RESERVE_PAGES_MIN, &most);
+    assert_eq!(fits.reserve(), RESERVE_PAGES_MIN, "the evictor has little to do");
     assert!(!fits.is_low(&full(fits)) && fits.start_above() == fits.limit());
     // Somebody waits for room nevertheless: frames hold it, and are given back.
     assert_ne!(fits.decide(&full(fits)), Action::Rest);
     let with_frames = Usage { charged: fits.limit() - 100, spare_frames: 600, headroom: 100, ..full(fits) };
     assert_eq!(fits.decide(&with_frames), Action::Trim(600), "they hold what is missing");
-    let almost = policy(65_536).for_pages(65_536, &most);
+    // A hundred do not fit: the evictor gets a hundred more, and as many again are kept free for faults.
+    let few = policy(65_536).for_pages(65_536 - RESERVE_PAGES_MIN + 100, &most);
+    assert_eq!((few.reserve(), few.start_above()), (164, 65_536 - 164 - 200));
+    assert!(few.is_low(&full(few)));
+    let almost = policy(65_536).for_pages(65_536 + RESERVE_PAGES_MAX, &most);
     assert!(!matches!(almost.decide(&with_frames), Action::Trim(_)), "sweeps need them");
     assert!(almost.is_low(&full(almost)));
-    assert_eq!(almost.start_above(), 65_536 - 2 * RESERVE_PAGES_MAX);
+    assert_eq!((almost.reserve(), almost.start_above()), (RESERVE_PAGES_MAX, 65_536 - 3 * RESERVE_PAGES_MAX));
     // It rests once as many are away as there is no room for, and a batch: more would only be missed.
-    let away = RESERVE_PAGES_MAX + Policy::DRAIN_PAGES;
+    let away = 2 * RESERVE_PAGES_MAX + Policy::DRAIN_PAGES;
     let with_away = |pages: u64| {
         let charged = almost.limit() - almost.reserve() - pages;
         Usage { charged, resident: charged, headroom: almost.reserve() + pages, ..Usage::default() }
