@@ -5,15 +5,14 @@
 //! magazine takes any thread's objects.
 
 use crate::NotAllocated;
-use crate::class::{CLASSES, Class};
+use crate::class::{CLASSES, Class, OBJECT_BYTES_MAX};
 
 /// Most objects of a class in a magazine.
 pub const MAGAZINE_OBJECTS_MAX: usize = 64;
-/// Most bytes of a class in a magazine, unless they are of fewer objects than [`MAGAZINE_OBJECTS_MIN`].
-pub const MAGAZINE_BYTES_MAX: usize = 8 << 10;
-/// As many objects of any class fit into a magazine.
-pub const MAGAZINE_OBJECTS_MIN: usize = 8;
-const _: () = assert!(MAGAZINE_OBJECTS_MIN >= 2, "half of a magazine is an object at least");
+/// Most bytes of a class in a magazine. Each refill and each flush holds signals back, by two system calls, so half of
+/// this should be some objects of any class.
+pub const MAGAZINE_BYTES_MAX: usize = 64 << 10;
+const _: () = assert!(MAGAZINE_BYTES_MAX / OBJECT_BYTES_MAX >= 8);
 
 /// A magazine has no room for the object, and did not take it: flush its class first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -123,13 +122,7 @@ fn limit(class: Class) -> usize {
         let mut index = 0;
         while index < CLASSES {
             let objects = MAGAZINE_BYTES_MAX / Class::at(index as u8).bytes();
-            limits[index] = if objects < MAGAZINE_OBJECTS_MIN {
-                MAGAZINE_OBJECTS_MIN
-            } else if objects > MAGAZINE_OBJECTS_MAX {
-                MAGAZINE_OBJECTS_MAX
-            } else {
-                objects
-            } as u8;
+            limits[index] = if objects > MAGAZINE_OBJECTS_MAX { MAGAZINE_OBJECTS_MAX } else { objects } as u8;
             index += 1;
         }
         limits
@@ -143,9 +136,9 @@ mod tests {
 
     #[test]
     fn last_in_is_first_out_and_the_deepest_leave() {
-        let (mut magazine, class) = (Magazine::new(), Class::fitting(2048, 1).unwrap());
+        let (mut magazine, class) = (Magazine::new(), Class::fitting(8192, 1).unwrap());
         assert_eq!(magazine.alloc(class), None);
-        (0..MAGAZINE_OBJECTS_MIN as u64).for_each(|offset| magazine.free(class, offset).unwrap());
+        (0..8).for_each(|offset| magazine.free(class, offset).unwrap());
         assert_eq!(magazine.free(class, 99), Err(Full));
         assert!(magazine.contains(class, 0) && !magazine.contains(class, 99));
         let mut left = Vec::new();
@@ -154,7 +147,7 @@ mod tests {
             if offset == 1 { Err(NotAllocated { offset }) } else { Ok(()) }
         };
         assert_eq!(magazine.drain(class, 3, refuse), Err(NotAllocated { offset: 1 }));
-        assert_eq!((left, magazine.objects(class)), (vec![0, 1, 2], MAGAZINE_OBJECTS_MIN - 3));
+        assert_eq!((left, magazine.objects(class)), (vec![0, 1, 2], 8 - 3));
         assert!(!magazine.contains(class, 0));
         assert_eq!(magazine.alloc(class), Some(7));
         magazine.reverse(class, 2);
@@ -164,6 +157,6 @@ mod tests {
     #[test]
     fn bounds_follow_the_size() {
         let bound = |bytes| limit(Class::fitting(bytes, 1).unwrap());
-        assert_eq!([bound(16), bound(128), bound(256), bound(2048)], [64, 64, 32, 8]);
+        assert_eq!([16, 128, 1024, 2048, 4096, 8192].map(bound), [64, 64, 64, 32, 16, 8]);
     }
 }
