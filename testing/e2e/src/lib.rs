@@ -18,7 +18,7 @@ mod process;
 mod program;
 mod terminal;
 
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 pub use binary::{Together, Yonder};
@@ -46,10 +46,18 @@ pub fn seconds(default: u64) -> u64 {
     }
 }
 
-/// Held by a test that needs the CPUs for itself, because it measures time or saturates them. One such test runs at a
-/// time; tests without it go on beside it.
-pub fn alone() -> MutexGuard<'static, ()> {
-    static TURN: Mutex<()> = Mutex::new(());
+/// The CPUs: of one test that measures, or of all that only work hard.
+static CPUS: RwLock<()> = RwLock::new(());
+
+/// Held by a test that needs the CPUs for itself, because it measures time. One such test runs at a time, and none that
+/// is [`busy`]; tests with neither go on beside it.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
     // A test that failed while it held the lock leaves nothing behind that matters to the next.
-    TURN.lock().unwrap_or_else(PoisonError::into_inner)
+    CPUS.write().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Held by a test that keeps the CPUs busy and gets its results however long that takes: others of its kind run beside
+/// it.
+pub fn busy() -> RwLockReadGuard<'static, ()> {
+    CPUS.read().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,7 +3,7 @@
 
 use std::path::Path;
 
-use yonder_e2e::{Ended, Program, Yonder, alone};
+use yonder_e2e::{Ended, Program, Yonder, busy};
 
 use super::LOCAL;
 
@@ -28,7 +28,7 @@ fn programs_run_in_a_container_that_has_the_device() {
         println!("SKIP: this machine has no /dev/userfaultfd");
         return;
     }
-    let _turn = alone();
+    let _turn = busy();
     for (name, args) in
         [("itself", &[][..]), ("maps", &[]), ("heap", &["1", "1"]), ("ends", &[]), ("signals", &["FOLDER"])]
     {

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 use rustix::fs::FlockOperation;
-use yonder_e2e::{Ended, Program, Yonder, alone};
+use yonder_e2e::{Ended, Program, Yonder, busy};
 
 use super::refusals::assert_refused;
 use super::{LOCAL, PROGRAM_TIME};
@@ -54,7 +54,7 @@ fn prints_the_same(command: &[&str]) {
     }
     let expected = Command::new(command[0]).args(&command[1..]).output().expect("it is installed");
     assert!(expected.status.success(), "{expected:?}");
-    let _turn = alone();
+    let _turn = busy();
     over_a_folder(yonder, |far| {
         for far in [far, &format!("lz4+{far}")] {
             let ended = run(yonder, far, command);
@@ -101,7 +101,7 @@ fn sqlite_queries_on_a_disk() {
 fn programs_share_a_folder_and_not_their_files() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let Some(program) = Program::compiled("heap") else { return };
-    let _turn = alone();
+    let _turn = busy();
     over_a_folder(yonder, |far| {
         let script = format!("{0} 1 2 & one=$!; {0} 2 2 & wait $one && wait $! && exec {0} 3 1", program.path());
         let ended = run(yonder, far, &["bash", "-c", &script]);
@@ -115,7 +115,7 @@ fn programs_share_a_folder_and_not_their_files() {
 fn a_named_file_is_for_one_process_at_a_time() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let Some(program) = Program::compiled("heap") else { return };
-    let _turn = alone();
+    let _turn = busy();
     over_a_folder(yonder, |_| {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let path = folder.path().join("far");

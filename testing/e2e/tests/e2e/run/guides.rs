@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use yonder_e2e::{Ended, Guide, Program, RUNTIME_DIR, Yonder, alone};
+use yonder_e2e::{Ended, Guide, Program, RUNTIME_DIR, Yonder, busy};
 
 use super::refusals::assert_refused;
 use super::{LOCAL, Run, over};
@@ -30,7 +30,7 @@ fn said(ended: &Ended) -> usize {
 fn guide_in_c_over(fabric: &str) {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let (Some(program), Some(guide)) = (Program::compiled("list"), Guide::compiled("next_pages", &[])) else { return };
-    let _turn = alone();
+    let _turn = busy();
     over(yonder, fabric, |far| {
         let (ended, _) = guided(yonder, &program, &["1"], far, &["--guide", guide.path()]);
         assert_eq!(said(&ended), 1, "{}", ended.stderr);
@@ -51,7 +51,7 @@ fn a_guide_in_c_is_told_of_a_programs_misses_over_tcp() {
 fn programs_with_threads_and_children_are_right_with_a_guide() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let Some(guide) = Guide::compiled("next_pages", &[]) else { return };
-    let _turn = alone();
+    let _turn = busy();
     for (name, args) in [("sync", &[][..]), ("maps", &[])] {
         let Some(program) = Program::compiled(name) else { return };
         over(yonder, "emu", |far| {
@@ -66,7 +66,7 @@ fn programs_with_threads_and_children_are_right_with_a_guide() {
 fn programs_that_a_program_starts_have_its_guide_and_others_have_none() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let (Some(program), Some(guide)) = (Program::compiled("list"), Guide::compiled("next_pages", &[])) else { return };
-    let _turn = alone();
+    let _turn = busy();
     let flags = ["run", "--local", LOCAL, "--memory", "512MiB", "--guide", guide.path(), "--", "sh", "-c"];
     let script = format!("cd / && {0} 1 && exec {0} 1", program.path());
     let ended = yonder.run(&[&flags[..], &[&script]].concat());
@@ -93,7 +93,7 @@ fn a_run_without_a_guide_has_none_of_who_starts_it() {
 fn the_guide_of_lists_is_found_by_its_name_and_saves_misses() {
     let Some(yonder) = Yonder::ready_to_run().map(Yonder::with_guides) else { return };
     let Some(program) = Program::compiled("list") else { return };
-    let _turn = alone();
+    let _turn = busy();
     over(yonder, "emu", |far| {
         let misses = |flags: &[&str]| guided(yonder, &program, &["4"], far, flags).1;
         let (without, with) = (misses(&[]), misses(&["--guide", "linked-list"]));
