@@ -35,7 +35,7 @@ pub struct Heap {
 }
 
 /// Runs that may begin in their first page begin at multiples of this: a line of the caches.
-const START_BYTES: u64 = 64;
+pub const START_BYTES: u64 = 64;
 
 /// What was freed.
 #[must_use = "the pages of a run are lost"]
@@ -226,6 +226,13 @@ impl Heap {
         for class in Class::all() {
             result = result.and(magazine.drain(class, usize::MAX, |offset| self.give_object(class, offset)));
         }
+        magazine.drain_runs(|offset| {
+            let freed = self.free(offset).map(|freed| match freed {
+                Freed::Run(retired) => self.release(retired),
+                Freed::Object(_) => {}
+            });
+            result = result.and(freed);
+        });
         result
     }
 

@@ -36,9 +36,9 @@
 //! - Nothing is allocated after [`Heap::new`], so a heap can stand behind `malloc`; [`Magazine::new`] is the exception.
 //! - A table's memory is backed by the kernel where it is used: a heap of any size is made at once.
 //! - What is handed out was said to be live before.
-//! - Freeing what is not live is an error and changes nothing. One case is seen late: an object that is freed a second
-//!   time while it lies in a magazine. [`Magazine::contains`] finds it in the thread's own; in another's, the flush
-//!   does.
+//! - Freeing what is not live is an error and changes nothing. One case is seen late: what is freed a second time while
+//!   it lies in a magazine. [`Magazine::contains`] and [`Magazine::contains_run`] find it in the thread's own; in
+//!   another's, the flush does.
 
 #![forbid(unsafe_code)]
 
@@ -53,9 +53,9 @@ mod runs;
 mod slabs;
 
 pub use class::{CLASSES, Class, GRANULE_BYTES, OBJECT_BYTES_MAX};
-pub use heap::{Freed, Heap, Resized, Retired, Stats};
+pub use heap::{Freed, Heap, Resized, Retired, START_BYTES, Stats};
 pub use live::SAVING_BYTES_MIN;
-pub use magazine::{Full, MAGAZINE_BYTES_MAX, MAGAZINE_OBJECTS_MAX, Magazine};
+pub use magazine::{Full, MAGAZINE_BYTES_MAX, MAGAZINE_OBJECTS_MAX, MAGAZINE_RUN_PAGES_MAX, Magazine};
 pub use page_map::{Allocated, PageMap};
 
 /// Largest heap: 8 TiB.

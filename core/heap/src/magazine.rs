@@ -1,8 +1,11 @@
-//! [`Magazine`]: small objects that a thread keeps ready, so that most allocations take no lock.
+//! [`Magazine`]: what a thread keeps ready, so that most allocations take no lock: small objects, and short runs that
+//! it has freed.
 //!
-//! After Bonwick's magazines. One belongs to one thread. An object in it is live for the [`Heap`](crate::Heap) and for
-//! the [`PageMap`](crate::PageMap), so taking one and putting one back changes nothing that others see. Any thread's
-//! magazine takes any thread's objects.
+//! After Bonwick's magazines. One belongs to one thread. What is in it is live for the [`Heap`](crate::Heap) and for
+//! the [`PageMap`](crate::PageMap), so taking something and putting it back changes nothing that others see. Any
+//! thread's magazine takes any thread's objects and runs.
+
+use yonder_units::{Narrow, PAGE_BYTES, pages_for};
 
 use crate::NotAllocated;
 use crate::class::{CLASSES, Class, OBJECT_BYTES_MAX};
@@ -14,14 +17,38 @@ pub const MAGAZINE_OBJECTS_MAX: usize = 64;
 pub const MAGAZINE_BYTES_MAX: usize = 64 << 10;
 const _: () = assert!(MAGAZINE_BYTES_MAX / OBJECT_BYTES_MAX >= 8);
 
+/// Most pages of a run in a magazine.
+pub const MAGAZINE_RUN_PAGES_MAX: u32 = 32;
+/// Most pages of all runs in a magazine.
+const RUN_PAGES_IN_ALL: u32 = 4 * MAGAZINE_RUN_PAGES_MAX;
+/// Most runs of as many pages.
+const RUNS_EACH: usize = 8;
+
 /// A magazine has no room for the object, and did not take it: flush its class first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Full;
 
-/// Objects of each class that are ready to be used.
+/// Objects of each class that are ready to be used, and runs.
 #[derive(Debug)]
 pub struct Magazine {
     stacks: Box<[Stack; CLASSES]>,
+    /// By their pages, less one.
+    runs: Box<[Runs; MAGAZINE_RUN_PAGES_MAX as usize]>,
+    run_pages: u32,
+}
+
+/// Runs of as many pages, the one that was freed last at the end.
+#[derive(Debug)]
+struct Runs {
+    count: usize,
+    runs: [ReadyRun; RUNS_EACH],
+}
+
+/// A run as it is for the heap.
+#[derive(Clone, Copy, Debug)]
+struct ReadyRun {
+    offset: u64,
+    bytes: u64,
 }
 
 #[derive(Debug)]
@@ -34,7 +61,12 @@ impl Magazine {
     /// An empty magazine.
     #[must_use]
     pub fn new() -> Self {
-        Self { stacks: Box::new([const { Stack { count: 0, offsets: [0; MAGAZINE_OBJECTS_MAX] } }; CLASSES]) }
+        const NONE: Runs = Runs { count: 0, runs: [ReadyRun { offset: 0, bytes: 0 }; RUNS_EACH] };
+        Self {
+            stacks: Box::new([const { Stack { count: 0, offsets: [0; MAGAZINE_OBJECTS_MAX] } }; CLASSES]),
+            runs: Box::new([NONE; MAGAZINE_RUN_PAGES_MAX as usize]),
+            run_pages: 0,
+        }
     }
 
     /// Takes an object, the one that was put back last. With `None`, the caller [refills](crate::Heap::refill) the
@@ -66,6 +98,65 @@ impl Magazine {
     pub fn contains(&self, class: Class, offset: u64) -> bool {
         let stack = &self.stacks[class.index()];
         stack.offsets[..stack.count].contains(&offset)
+    }
+
+    /// Takes a run with at least `bytes` usable bytes and no page more than they need, of those the one that was put
+    /// back last. It begins at a multiple of [`START_BYTES`](crate::START_BYTES).
+    #[inline]
+    pub fn alloc_run(&mut self, bytes: u64) -> Option<u64> {
+        let pages = pages_for(bytes).max(1);
+        let Runs { count, runs } = self.runs.get_mut(usize::try_from(pages - 1).ok()?)?;
+        let fitting = runs[..*count].iter().rposition(|run| run.bytes >= bytes)?;
+        let offset = runs[fitting].offset;
+        runs.copy_within(fitting + 1..*count, fitting);
+        *count -= 1;
+        self.run_pages -= pages.narrow_u32();
+        Some(offset)
+    }
+
+    /// Puts back a run of which [`PageMap::look_up`](crate::PageMap::look_up) says that it has so many bytes. Returns
+    /// the offset of one that is not kept, which the caller [frees](crate::Heap::free): the one of as many pages that
+    /// has lain here for longest, if there is no room beside it, or this one, if it is too long.
+    #[inline]
+    #[must_use = "a run that is not kept is lost"]
+    pub fn free_run(&mut self, offset: u64, bytes: u64) -> Option<u64> {
+        let pages = pages_of(offset, bytes);
+        // One that was resized may have a page more than its bytes need, and nobody would ask for it.
+        if pages > MAGAZINE_RUN_PAGES_MAX || u64::from(pages) > pages_for(bytes) {
+            return Some(offset);
+        }
+        let Runs { count, runs } = &mut self.runs[pages as usize - 1];
+        let mut displaced = None;
+        if *count == RUNS_EACH || self.run_pages + pages > RUN_PAGES_IN_ALL {
+            if *count == 0 {
+                return Some(offset);
+            }
+            displaced = Some(runs[0].offset);
+            runs.copy_within(1..*count, 0);
+            *count -= 1;
+            self.run_pages -= pages;
+        }
+        runs[*count] = ReadyRun { offset, bytes };
+        *count += 1;
+        self.run_pages += pages;
+        displaced
+    }
+
+    /// Whether the run at `offset` lies ready, which means that it has been freed.
+    #[must_use]
+    #[inline]
+    pub fn contains_run(&self, offset: u64, bytes: u64) -> bool {
+        let of_as_many_pages = self.runs.get(pages_of(offset, bytes) as usize - 1);
+        of_as_many_pages.is_some_and(|Runs { count, runs }| runs[..*count].iter().any(|run| run.offset == offset))
+    }
+
+    /// Takes all runs, and passes each on.
+    pub(crate) fn drain_runs(&mut self, mut each: impl FnMut(u64)) {
+        for Runs { count, runs } in self.runs.iter_mut() {
+            runs[..*count].iter().for_each(|run| each(run.offset));
+            *count = 0;
+        }
+        self.run_pages = 0;
     }
 
     /// Objects of a class that lie ready.
@@ -110,6 +201,12 @@ impl Default for Magazine {
     }
 }
 
+/// Pages of a run.
+#[inline]
+fn pages_of(offset: u64, bytes: u64) -> u32 {
+    pages_for(offset % PAGE_BYTES as u64 + bytes).try_into().unwrap_or(u32::MAX)
+}
+
 /// Most objects of a class.
 #[inline]
 fn limit(class: Class) -> usize {
@@ -152,6 +249,38 @@ mod tests {
         assert_eq!(magazine.alloc(class), Some(7));
         magazine.reverse(class, 2);
         assert_eq!([magazine.alloc(class), magazine.alloc(class), magazine.alloc(class)], [Some(5), Some(6), Some(4)]);
+    }
+
+    #[test]
+    fn a_run_is_given_to_who_needs_no_page_less() {
+        let (mut magazine, page) = (Magazine::new(), PAGE_BYTES as u64);
+        for (offset, bytes) in [(10 * page, 2 * page + 100), (20 * page + 64, 2 * page + 1), (30 * page, 3 * page)] {
+            assert_eq!(magazine.free_run(offset, bytes), None);
+            assert!(magazine.contains_run(offset, bytes) && !magazine.contains_run(offset + page, bytes));
+        }
+        assert_eq!(magazine.free_run(40 * page - 64, page + 65), Some(40 * page - 64), "three pages for two");
+        assert_eq!([magazine.alloc_run(2 * page), magazine.alloc_run(3 * page + 1)], [None, None]);
+        assert_eq!(magazine.alloc_run(2 * page + 101), Some(30 * page), "the others have fewer bytes");
+        assert_eq!(magazine.alloc_run(2 * page + 2), Some(10 * page), "the other has fewer bytes");
+        let mut left = Vec::new();
+        magazine.drain_runs(|offset| left.push(offset));
+        assert_eq!((left, magazine.run_pages), (vec![20 * page + 64], 0));
+    }
+
+    #[test]
+    fn a_magazine_keeps_few_runs_and_those_that_were_freed_last() {
+        let (mut magazine, page) = (Magazine::new(), PAGE_BYTES as u64);
+        let longest = u64::from(MAGAZINE_RUN_PAGES_MAX) * page;
+        assert_eq!(magazine.free_run(0, longest + 1), Some(0));
+        let mut put = |bytes, runs: std::ops::Range<u64>| {
+            let not_kept = runs.filter_map(|at| magazine.free_run(at << 20, bytes)).map(|offset| offset >> 20);
+            not_kept.collect::<Vec<u64>>()
+        };
+        assert_eq!(put(3 * page, 0..10), [0, 1], "eight of as many pages");
+        assert_eq!(put(longest, 0..5), [0, 1], "128 pages in all");
+        assert_eq!(put(4 * page, 7..10), [7], "there is room for two");
+        assert_eq!(put(page, 9..10), [9]);
+        assert_eq!(magazine.alloc_run(3 * page), Some(9 << 20));
     }
 
     #[test]

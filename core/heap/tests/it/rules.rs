@@ -71,6 +71,20 @@ fn what_is_freed_twice_into_magazines_is_found_by_the_flush() {
 }
 
 #[test]
+fn a_run_that_is_freed_twice_into_magazines_is_found_by_the_flush() {
+    let mut heap = Heap::new(GIB);
+    let (mut one, mut two) = (Magazine::new(), Magazine::new());
+    let [twice, once] = [20_000, 20_000].map(|bytes| heap.alloc_large(bytes, 1).unwrap());
+    let Ok(Allocated::Run(bytes)) = heap.map().look_up(twice) else { panic!("it is large") };
+    assert_eq!(one.free_run(twice, bytes), None);
+    assert!(one.contains_run(twice, bytes), "its own thread can see it at once");
+    assert_eq!([once, twice].map(|run| two.free_run(run, bytes)), [None, None]);
+    assert_eq!(heap.flush_all(&mut one), Ok(()));
+    assert_eq!(heap.flush_all(&mut two), Err(NotAllocated { offset: twice }));
+    assert_eq!((heap.stats().run_pages, heap.stats().retired_pages), (0, 0), "the other is taken back");
+}
+
+#[test]
 fn a_flush_refuses_what_has_become_something_else() {
     let mut heap = Heap::new(16 * PAGE);
     let mut magazine = Magazine::new();

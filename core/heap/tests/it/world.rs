@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use yonder_heap::SAVING_BYTES_MIN;
-use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, NotAllocated, PageMap, Resized};
+use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, NotAllocated, PageMap, Resized, START_BYTES};
 use yonder_units::{PAGE_BYTES, PageIndex, SEGMENTS_MAX, Vector};
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -110,6 +110,10 @@ impl World {
                     magazine.alloc(class)
                 })
             }
+            None if !step.which.is_multiple_of(4) && align <= START_BYTES => {
+                let kept = self.magazines[step.magazine].alloc_run(step.bytes);
+                kept.or_else(|| self.heap.alloc_large(step.bytes, align))
+            }
             _ => self.heap.alloc(step.bytes, align),
         };
         let Some(offset) = offset else {
@@ -135,6 +139,13 @@ impl World {
                 if magazine.free(class, offset).is_err() {
                     self.heap.flush(magazine, class).unwrap();
                     magazine.free(class, offset).unwrap();
+                }
+            }
+            Allocated::Run(bytes) if !step.which.is_multiple_of(4) => {
+                let not_kept = self.magazines[step.magazine].free_run(offset, bytes);
+                assert_eq!(not_kept != Some(offset), self.magazines[step.magazine].contains_run(offset, bytes));
+                if let Some(Freed::Run(retired)) = not_kept.map(|offset| self.heap.free(offset).unwrap()) {
+                    self.heap.release(retired);
                 }
             }
             _ => match self.heap.free(offset).unwrap() {

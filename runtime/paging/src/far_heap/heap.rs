@@ -7,7 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use crate::{Access, FarError, Region};
-use yonder_heap::{Allocated, Class, Freed, Heap, Magazine, NotAllocated, OBJECT_BYTES_MAX, PageMap, Resized, Retired};
+use yonder_heap::{
+    Allocated, Class, Freed, Heap, MAGAZINE_RUN_PAGES_MAX, Magazine, NotAllocated, OBJECT_BYTES_MAX, PageMap, Resized,
+    Retired, START_BYTES,
+};
 use yonder_units::{Narrow, PAGE_BYTES};
 
 use crate::far_heap::quarantine::{Quarantine, Ranges};
@@ -15,6 +18,11 @@ use crate::far_heap::quarantine::{Quarantine, Ranges};
 /// Runs of at least so many pages are given back to the kernel and the node when they are freed; smaller ones may be
 /// used again soon, and cost nothing if they are not: reclaim takes them like all pages.
 pub const GIVE_BACK_PAGES: u32 = 1024;
+
+/// Large objects that magazines keep have a multiple of this, so that one fits where another was.
+const LARGE_STEP_BYTES: usize = 512;
+/// Most bytes of those.
+const KEPT_BYTES_MAX: usize = MAGAZINE_RUN_PAGES_MAX as usize * PAGE_BYTES;
 
 /// Runs what it is given once, and no signal handler of the program on this thread meanwhile.
 pub type Uninterrupted = fn(&mut dyn FnMut());
@@ -151,19 +159,26 @@ impl FarHeap {
     /// If `align` is not a power of two.
     #[inline]
     pub fn alloc(&self, magazine: &mut Magazine, bytes: usize, align: usize) -> Option<usize> {
-        let Some(class) = Class::fitting(bytes as u64, align as u64) else { return self.alloc_large(bytes, align) };
+        let Some(class) = Class::fitting(bytes as u64, align as u64) else {
+            return self.alloc_large(magazine, bytes, align);
+        };
         let offset = magazine.alloc(class).or_else(|| {
             self.with(|heap| heap.refill(magazine, class));
             magazine.alloc(class)
         });
         match offset {
             Some(offset) => Some(self.address(offset)),
-            None => self.alloc_large(bytes, align),
+            None => self.alloc_large(magazine, bytes, align),
         }
     }
 
-    fn alloc_large(&self, bytes: usize, align: usize) -> Option<usize> {
-        self.alloc_by(align, |heap| heap.alloc_large(bytes as u64, align as u64))
+    fn alloc_large(&self, magazine: &mut Magazine, bytes: usize, align: usize) -> Option<usize> {
+        let bytes = if bytes <= KEPT_BYTES_MAX { bytes.next_multiple_of(LARGE_STEP_BYTES) } else { bytes };
+        let kept = if align <= START_BYTES as usize { magazine.alloc_run(bytes as u64) } else { None };
+        match kept {
+            Some(offset) => Some(self.address(offset)),
+            None => self.alloc_by(align, |heap| heap.alloc_large(bytes as u64, align as u64)),
+        }
     }
 
     /// As [`FarHeap::alloc`], as a run of whole pages that begins with the first, without a magazine.
@@ -212,8 +227,15 @@ impl FarHeap {
     /// time earlier, which is seen now.
     #[inline]
     pub fn free(&self, magazine: &mut Magazine, address: usize) -> Result<(), Misuse> {
-        let Allocated::Object(class) = self.look_up(address)? else { return self.free_run(address) };
         let offset = self.offset(address);
+        let class = match self.look_up(address)? {
+            Allocated::Object(class) => class,
+            Allocated::Run(bytes) if magazine.contains_run(offset, bytes) => return Err(Misuse { address }),
+            Allocated::Run(bytes) => {
+                let not_kept = magazine.free_run(offset, bytes);
+                return not_kept.map_or(Ok(()), |offset| self.free_run(self.address(offset)));
+            }
+        };
         if magazine.contains(class, offset) {
             return Err(Misuse { address });
         }

@@ -58,6 +58,27 @@ fn small_objects_stay_while_at_least_half_is_used() {
     assert_eq!(stays, [true, true, false, false]);
 }
 
+/// Who frees a run gets it again if it asks for about as much, at any multiple of 64 bytes, and others do when it ends.
+#[test]
+fn short_runs_stay_with_their_thread_until_it_ends() {
+    let Some(heap) = heap(64 << 20) else { return };
+    let mut magazine = Magazine::new();
+    let block = filled(&heap, &mut magazine, 40_100);
+    assert_eq!(heap.free(&mut magazine, block.address), Ok(()));
+    assert_eq!(heap.free(&mut magazine, block.address), Err(Misuse { address: block.address }), "freed twice");
+    assert!(!heap.is_empty());
+    assert_ne!(heap.alloc(&mut Magazine::new(), 40_100, 16), Some(block.address), "it is in a magazine");
+    assert_ne!(heap.alloc(&mut magazine, 40_100, 4096), Some(block.address), "it need not begin with a page");
+    assert_eq!(heap.alloc(&mut magazine, 40_200, 64), Some(block.address));
+    block.check(&heap);
+    assert!(heap.size_of(block.address).unwrap() >= 40_200);
+    assert_eq!(heap.free(&mut magazine, block.address), Ok(()));
+    let used = heap.usage().used_bytes;
+    assert_eq!(heap.flush_all(&mut magazine), Ok(()));
+    assert_eq!(heap.usage().used_bytes, used - 10 * PAGE as u64);
+    assert_eq!(heap.free(&mut magazine, block.address), Err(Misuse { address: block.address }));
+}
+
 #[test]
 fn zeros_are_zeros_where_something_was() {
     let Some(heap) = heap(64 << 20) else { return };
