@@ -58,7 +58,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    fn new(pages: usize) -> Self {
+    pub(crate) fn new(pages: usize) -> Self {
         Self { pages: Mutex::new(vec![None; pages]), foreign: Mutex::default() }
     }
 

@@ -58,7 +58,9 @@ impl<M: Machine> Pager<M> {
         if mapped {
             region.probation.returns(page, &self.reclaim.departures, self.limit());
             region.table.advance_owned(page, Event::Installed);
-            region.counts.count(page.block());
+            if region.counts.count(page.block()) {
+                self.touches_more();
+            }
         }
         gate.leave();
         mapped
@@ -94,7 +96,9 @@ impl<M: Machine> Pager<M> {
         for page in (first.0..first.0 + mapped.narrow_u32()).map(PageIndex) {
             region.probation.returns(page, &self.reclaim.departures, self.limit());
             region.table.advance_owned(page, Event::Installed);
-            region.counts.count(page.block());
+            if region.counts.count(page.block()) {
+                self.touches_more();
+            }
         }
         gate.leave();
         mapped

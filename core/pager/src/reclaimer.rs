@@ -272,16 +272,15 @@ impl<M: Machine> Reclaimer<M> {
         }
     }
 
-    /// Pages that may ask for room before the next look: those that were ever touched, and the [`ahead`] of them. Of
-    /// pages that the node had from the start those of the blocks of which anything was touched.
+    /// Pages that may ask for room before the next look: those that were ever touched, and the [`ahead`] of them.
     fn pages_to_cover(&self, limit: u64) -> u64 {
-        let pages = |core: &Arc<RegionCore<M>>| {
-            [core.table.pages() as u64, core.counts.touched_block_pages().min(core.table.touched_pages())]
-        };
         let regions = || self.regions.iter().flatten();
-        let [all, touched] = regions().map(pages).fold([0, 0], |[a, b], [c, d]| [a + c, b + d]);
+        let sum = |pages: fn(&RegionCore<M>) -> u64| regions().map(|core| pages(core)).sum::<u64>();
+        let (all, touched) = (sum(|core| core.table.pages() as u64), sum(|core| core.table.touched_pages()));
         let ahead = ahead(limit.saturating_sub(touched));
-        regions().for_each(|core| core.counts.tell_when_more(ahead));
+        // However they divide it among themselves.
+        let each = ahead / regions().count().max(1) as u64;
+        regions().for_each(|core| core.counts.tell_when_more(each.max(1)));
         all.min(touched + ahead)
     }
 

@@ -96,9 +96,9 @@ extern "C" fn end() {
     ending::end();
 }
 
-/// Says something to whoever runs the program.
+/// Says something to whoever runs the program. Not by `write`, where a thread can be cancelled.
 pub(crate) fn complain(what: &str) {
     let line = format!("yonder run: {what}\n");
     // SAFETY: the line is as long as it says. There is nobody to tell if it cannot be written.
-    let _ = unsafe { libc::write(2, line.as_ptr().cast(), line.len()) };
+    let _ = unsafe { libc::syscall(libc::SYS_write, 2, line.as_ptr(), line.len()) };
 }

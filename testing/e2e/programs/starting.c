@@ -56,8 +56,11 @@ static int holds_back(void) {
     return held >> (SIGUSR1 - 1) & 1;
 }
 
+// Says on standard error if it has seen that: a thread that had no CPU meanwhile has not.
 static void until_it_makes(void) {
-    while (!has_asked && !holds_back()) sched_yield();
+    int makes = 0;
+    while (!has_asked && !(makes = holds_back())) sched_yield();
+    if (makes) fprintf(stderr, "asked while far memory was made\n");
 }
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;

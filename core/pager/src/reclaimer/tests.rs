@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use crate::pagetable::{Entry, Event};
+use crate::pagetable::{Entry, Event, HASH_KEY_BYTES, PageHasher};
 
 use super::*;
 use crate::config::Config;
@@ -188,6 +188,58 @@ fn what_is_touched_page_by_page_asks_for_a_step_and_for_no_more_room_than_it_has
     // 40 are short: who sweeps has as many pages more than the least.
     assert_eq!(pager.local.budget.charged_of().1, pager.limit() - RESERVE_PAGES_MIN - 40);
     pager.audit().unwrap();
+}
+
+/// Whatever else is mapped meanwhile.
+#[test]
+fn a_fetch_hides_nothing_of_what_is_touched() {
+    let region = fake::untouched_region(Config::with_local(16 << 20), 20 * BLOCK_PAGES as u32, None);
+    let (pager, mut turns) = (&*region.pager, ReclaimTurns::default());
+    let touch = |block: u32, pages: Range<u32>| {
+        for page in pages {
+            let offset = PageIndex(block * BLOCK_PAGES as u32 + page).offset();
+            assert_eq!(region.bring(offset), Ok(()));
+            region.memory().write(offset, &[1]);
+        }
+    };
+    (0..8).for_each(|block| touch(block, 0..100));
+    assert_eq!(pager.sweep_block(&region, BlockIndex(0)), 100);
+    while pager.local.counts.standby() > 0 {
+        let (mut reclaimer, pass) = (pager.lock_reclaimer(), pager.pass(Fake::now()));
+        reclaimer.poll_writes(pass);
+        reclaimer.drain(Policy::DRAIN_PAGES, pass);
+    }
+    while turns.take(pager) == ReclaimTurn::Again {}
+    touch(1, 100..411);
+    touch(2, 100..300);
+    assert!(!pager.wants_reclaim(Fake::now()), "511 more are mapped");
+    (0..100).for_each(|page| assert_eq!(region.bring(PageIndex(page).offset()), Ok(())));
+    assert!(pager.wants_reclaim(Fake::now()), "the last of them by fetches");
+    pager.audit().unwrap();
+}
+
+#[test]
+fn regions_together_grow_no_further_unheard_than_one() {
+    let first = fake::untouched_region(Config::with_local(16 << 20), 2 * BLOCK_PAGES as u32, None);
+    let pager = Arc::clone(&first.pager);
+    let more = (1..6).map(|number| {
+        let hasher = PageHasher::new(&[number; HASH_KEY_BYTES]);
+        let far = RemoteAddress(u64::from(number) << 24);
+        pager.begin_region(fake::Memory::new(2 * BLOCK_PAGES), far, hasher).unwrap().unwrap()
+    });
+    let regions: Vec<_> = std::iter::once(first).chain(more).collect();
+    let touch = |page: u32| {
+        regions.iter().for_each(|region| assert_eq!(region.bring(PageIndex(page).offset()), Ok(())));
+    };
+    (0..32).for_each(touch);
+    let mut turns = ReclaimTurns::default();
+    while turns.take(&pager) == ReclaimTurn::Again {}
+    let more = (32..BLOCK_PAGES as u32).take_while(|page| {
+        touch(*page);
+        !pager.wants_reclaim(Fake::now())
+    });
+    let pages = more.count() * regions.len();
+    assert!((BLOCK_PAGES / 2..BLOCK_PAGES).contains(&pages), "{pages} more pages before somebody asks for a step");
 }
 
 /// A lower limit holds for reclaim too once it is reached, also where all fits below it but for a block.
