@@ -30,6 +30,8 @@ const WAITING_PART: u64 = 2;
 const SHARE_ROOM_PART: u64 = 16;
 /// What a program wants is this part more than its soft limit: reclaim keeps some of a limit free.
 const ROOM_PART: u64 = 24;
+/// Part of what a program touches that it needs beside all of that: reclaim begins a little before a limit is reached.
+const USABLE_PART: u64 = 48;
 /// Part of what is local that reclaim may keep free below a limit.
 const FREE_PART: u64 = 6;
 /// Pressure above which a program misses something.
@@ -159,7 +161,8 @@ impl Governor {
             let (program, is_held_up) = (&self.programs[number], self.is_held_up(*number));
             // It is the limit that makes it miss, and not what it gives back by itself.
             let may_have_more = seen.limit < seen.most;
-            let wants_more = claim.wanted > *share;
+            // Whatever it seems to want, it could not use more than it touches.
+            let wants_more = claim.wanted.min(usable(&seen.moment)) > *share;
             let has_share = seen.moment.local + share / SHARE_ROOM_PART >= *share;
             let lacks = self.is_short
                 && is_held_up
@@ -191,6 +194,11 @@ fn part(of: u64, share: f64) -> u64 {
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a share of pages")]
     let part = (of as f64 * share) as u64;
     part
+}
+
+/// What a program could have that has all that it touches.
+fn usable(moment: &Moment) -> u64 {
+    moment.touched.saturating_add(moment.touched / USABLE_PART)
 }
 
 fn is_full(seen: &Seen) -> bool {
@@ -230,9 +238,13 @@ fn limits(total: u64, governed: &[(u32, &Seen)], claims: &[Claim]) -> Vec<u64> {
     let over = needed.saturating_sub(total).min(growth);
     let may_grow = if over > 0 { (growth - over) as f64 / growth as f64 } else { 1.0 };
     // A limit below the least would be refused, and the program keep what it has.
+    // Nor would reclaim leave a program what it has, which begins a little below a limit.
+    let kept = |local: u64, claim: &Claim| (local + local / ROOM_PART).min(claim.wanted).max(claim.least);
     let goals: Vec<u64> = local()
         .zip(claims)
-        .map(|((local, goal), claim)| (local + part(goal.saturating_sub(local), may_grow)).max(claim.least).min(*goal))
+        .map(|((local, goal), claim)| {
+            (local + part(goal.saturating_sub(local), may_grow)).max(kept(local, claim)).min(*goal)
+        })
         .collect();
     let goals_of = || governed.iter().map(|(_, seen)| *seen).zip(&goals);
     // A limit that is lowered now is one that is used up until then.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use yonder_fabric::{EmuControl, EmuFabric};
+use yonder_fabric::{EmuControl, EmuFabric, page_deadline};
 use yonder_paging::{Access, Config, Deadlines, FarMemory, FaultPolicy, PagingError, Region, Stats, no_yield};
 use yonder_sched::{
     Activity, DispatchPolicy, Done, Frontend, Handler, Idle, InstallDelegation, Order, Outcome, PollingDelegation,
@@ -228,7 +228,9 @@ fn reads_of_a_file_are_begun_by_workers_that_yield_and_by_those_that_wait() {
     for faults in [FaultPolicy::Yield, FaultPolicy::Hybrid(3_000), FaultPolicy::Busy] {
         let folder = tempfile::tempdir().unwrap();
         let url = format!("file://{}/store?size=128MiB", folder.path().display());
-        let far = match FarMemory::open(&url, Config::with_local(LOCAL)) {
+        let mut config = Config::with_local(LOCAL);
+        config.deadlines.fault = page_deadline(&url);
+        let far = match FarMemory::open(&url, config) {
             Ok(far) => far,
             Err(error) if error.to_string().contains("io_uring") || error.to_string().contains("direct access") => {
                 println!("SKIP: {error}");

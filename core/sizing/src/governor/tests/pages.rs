@@ -271,12 +271,40 @@ fn programs_that_need_less_than_their_shares_are_slowed_down_by_no_more_than_the
         (20_000, 10, in_turn(20_000, 20_000)),
         (20_000, 200, in_turn(20_000, 20_000)),
         (28_000, 60, in_turn(28_000, 2_000)),
+        (28_500, 10, random(28_500, 480)),
+        (29_300, 10, random(29_300, 480)),
+        (28_500, 100, in_turn(28_500, 480)),
         (10_000, 100, bursts(10_000, [100 * TICK, 900 * TICK])),
         (10_000, 60, bursts(10_000, [SECOND, 3 * SECOND])),
     ] {
         let modest = Program { fetch: Some(fetch * 1_000), ..Program::new(pages, total / 2, total, step) };
         let ran = run(&mut [modest, greedy(total)], total, [5 * SECOND, 25 * SECOND]);
         assert!(ran[0][0] < 0.065, "{ran:?} of {pages} pages that cost {fetch} us");
+    }
+}
+
+/// The other lacks memory too, and could use only some of what a turn would give it.
+#[test]
+fn one_that_almost_needs_its_share_has_it_beside_one_that_needs_a_little_more() {
+    let total = 60_000;
+    let [almost, more] = [28_500, 36_000].map(|pages| Program::new(pages, total / 2, total, random(pages, 480)));
+    let ran = run(&mut [almost, more], total, [5 * SECOND, 45 * SECOND]);
+    assert!(ran[0][0] < 0.065, "{ran:?}");
+}
+
+/// Whoever has the turn does not have it all at once, and until then limits are what is local.
+#[test]
+fn one_that_rests_keeps_what_it_has_while_others_give_back() {
+    let total = 90_000;
+    for works in [100, 500] {
+        let step = bursts(20_000, [works * TICK, 5 * SECOND]);
+        let rests = Program { fetch: Some(100_000), ..Program::new(20_000, total / 3, total, step) };
+        let [one, other] = [1, 9].map(|seed| Program {
+            random: SmallRng::seed_from_u64(seed),
+            ..Program::new(200_000, total / 3, total, random(200_000, 480))
+        });
+        let ran = run(&mut [rests, one, other], total, [5 * SECOND, 65 * SECOND]);
+        assert!(ran[0][0] < 0.065, "{works} ms of 5 s: {ran:?}");
     }
 }
 

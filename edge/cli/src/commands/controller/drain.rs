@@ -27,10 +27,13 @@ pub(super) fn run(args: &DrainArgs) -> anyhow::Result<()> {
     ctrlc::set_handler(move || {
         let _ = stop.send(());
     })?;
+    let mut watch = Watch::new(name, Instant::now());
+    // Before anything has moved.
+    watch.begin(&client(controller, ANSWER_TIMEOUT).nodes()?);
     client(controller, ANSWER_TIMEOUT).start_drain(name)?;
     let mut client = client(controller, TAKEOVER_TIMEOUT);
-    let mut watch = Watch::new(name, Instant::now());
     let progress = Progress::new();
+    progress.show(0, watch.most);
     loop {
         match watch.look(&client.nodes()?, Instant::now()) {
             Seen::Drained { total } => {
@@ -88,6 +91,13 @@ struct Watch {
 impl Watch {
     fn new(name: &str, now: Instant) -> Self {
         Self { name: name.to_owned(), node: None, left: 0, most: 0, has_looked: false, last_report: now }
+    }
+
+    /// How many regions the node has that will be drained.
+    fn begin(&mut self, nodes: &[NodeView]) {
+        let Some(view) = named(nodes, &self.name) else { return };
+        (self.node, self.has_looked) = (Some(view.node), true);
+        (self.left, self.most) = (view.regions, view.regions);
     }
 
     fn look(&mut self, nodes: &[NodeView], now: Instant) -> Seen {
@@ -205,6 +215,17 @@ mod tests {
         assert_eq!(watch.look(&draining(0), now), Seen::Moving { moved: 4, total: 4 });
         assert_eq!(watch.look(&[view(2, NodeCondition::Drained, 0)], now), Seen::Drained { total: 4 });
         assert_eq!(watch.look(&[], now), Seen::Drained { total: 4 });
+    }
+
+    /// Some may have moved before the first look.
+    #[test]
+    fn regions_are_counted_from_before_the_drain() {
+        let now = Instant::now();
+        let mut watch = Watch::new("0000000000000002", now);
+        watch.begin(&[view(1, NodeCondition::Serving, 7), view(2, NodeCondition::Serving, 6)]);
+        assert_eq!(watch.look(&[view(2, NodeCondition::Draining, 6)], now), Seen::AsBefore);
+        assert_eq!(watch.look(&[view(2, NodeCondition::Draining, 4)], now), Seen::Moving { moved: 2, total: 6 });
+        assert_eq!(watch.look(&[view(2, NodeCondition::Drained, 0)], now), Seen::Drained { total: 6 });
     }
 
     #[test]
