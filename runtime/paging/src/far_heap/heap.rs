@@ -174,7 +174,7 @@ impl FarHeap {
 
     fn alloc_large(&self, magazine: &mut Magazine, bytes: usize, align: usize) -> Option<usize> {
         let bytes = if bytes <= KEPT_BYTES_MAX { bytes.next_multiple_of(LARGE_STEP_BYTES) } else { bytes };
-        let kept = if align <= START_BYTES as usize { magazine.alloc_run(bytes as u64) } else { None };
+        let kept = if align as u64 <= START_BYTES { magazine.alloc_run(bytes as u64) } else { None };
         match kept {
             Some(offset) => Some(self.address(offset)),
             None => self.alloc_by(align, |heap| heap.alloc_large(bytes as u64, align as u64)),
