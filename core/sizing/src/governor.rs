@@ -238,13 +238,9 @@ fn limits(total: u64, governed: &[(u32, &Seen)], claims: &[Claim]) -> Vec<u64> {
     let over = needed.saturating_sub(total).min(growth);
     let may_grow = if over > 0 { (growth - over) as f64 / growth as f64 } else { 1.0 };
     // A limit below the least would be refused, and the program keep what it has.
-    // Nor would reclaim leave a program what it has, which begins a little below a limit.
-    let kept = |local: u64, claim: &Claim| (local + local / ROOM_PART).min(claim.wanted).max(claim.least);
     let goals: Vec<u64> = local()
         .zip(claims)
-        .map(|((local, goal), claim)| {
-            (local + part(goal.saturating_sub(local), may_grow)).max(kept(local, claim)).min(*goal)
-        })
+        .map(|((local, goal), claim)| (local + part(goal.saturating_sub(local), may_grow)).max(claim.least).min(*goal))
         .collect();
     let goals_of = || governed.iter().map(|(_, seen)| *seen).zip(&goals);
     // A limit that is lowered now is one that is used up until then.

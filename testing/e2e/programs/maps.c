@@ -226,6 +226,19 @@ static void protection(void) {
         free(block);
     }
     check("what is freed while it is protected can be used by the next", is_right);
+    for (int round = 0; round < 8 && is_far_run(); round++) {
+        char *block = malloc(3 * MIB);
+        memset(block, 1, 3 * MIB);
+        uintptr_t first = (uintptr_t)block / PAGE * PAGE;
+        is_right = is_right && mprotect((void *)(first + 2 * MIB), MIB, PROT_READ) == 0;
+        block = realloc(block, MIB);
+        char *next = malloc(2 * MIB);
+        memset(next, 2, 2 * MIB);
+        is_right = is_right && is_all(block, MIB, 1) && is_all(next, 2 * MIB, 2);
+        free(next);
+        free(block);
+    }
+    check("what realloc cuts off while it is protected can be used by the next", is_right);
     free(guarded);
 }
 

@@ -90,7 +90,7 @@ impl InForce {
     /// That of the lower limit.
     fn policy(&self) -> Policy {
         let soft = self.of_soft_limit.filter(|soft| soft.limit() < self.of_limit.limit());
-        soft.unwrap_or(self.of_limit).for_pages(self.pages, &self.margin)
+        soft.map_or_else(|| self.policy_of_limit(), |soft| soft.for_pages_to_leave(self.pages, &self.margin))
     }
 
     fn policy_of_limit(&self) -> Policy {

@@ -149,7 +149,17 @@ impl Policy {
     #[must_use]
     pub fn for_pages(self, pages: u64, margin: &Margin) -> Self {
         let short = (pages + RESERVE_PAGES_MIN).saturating_sub(self.limit);
-        let reserve = (RESERVE_PAGES_MIN + short).min(self.reserve_share);
+        self.with_reserve((RESERVE_PAGES_MIN + short).min(self.reserve_share), pages, margin)
+    }
+
+    /// As [`Policy::for_pages`] for a limit that faults may pass. Whoever sets it wants to see what is not missed: the
+    /// reserve is all of its share, so that sweeps are of many pages from the first on.
+    #[must_use]
+    pub fn for_pages_to_leave(self, pages: u64, margin: &Margin) -> Self {
+        self.with_reserve(self.reserve_share, pages, margin)
+    }
+
+    fn with_reserve(self, reserve: u64, pages: u64, margin: &Margin) -> Self {
         let missing = (pages + reserve).saturating_sub(self.limit);
         let wanted = (reserve + margin.pages()).max(self.least_share).min(self.start_share);
         // Faults may not touch the reserve, so reclaim starts before they reach it, or not at all.

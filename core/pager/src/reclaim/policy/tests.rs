@@ -42,6 +42,8 @@ fn what_fits_stays() {
     let few = policy(65_536).for_pages(65_536 - RESERVE_PAGES_MIN + 100, &most);
     assert_eq!((few.reserve(), few.start_above()), (164, 65_536 - 164 - 200));
     assert!(few.is_low(&full(few)));
+    let to_leave = policy(65_536).for_pages_to_leave(65_536 - RESERVE_PAGES_MIN + 100, &most);
+    assert_eq!(to_leave.reserve(), RESERVE_PAGES_MAX, "who lowers a soft limit a little sees many pages swept");
     let almost = policy(65_536).for_pages(65_536 + RESERVE_PAGES_MAX, &most);
     assert!(!matches!(almost.decide(&with_frames), Action::Trim(_)), "sweeps need them");
     assert!(almost.is_low(&full(almost)));

@@ -292,22 +292,6 @@ fn one_that_almost_needs_its_share_has_it_beside_one_that_needs_a_little_more() 
     assert!(ran[0][0] < 0.065, "{ran:?}");
 }
 
-/// Whoever has the turn does not have it all at once, and until then limits are what is local.
-#[test]
-fn one_that_rests_keeps_what_it_has_while_others_give_back() {
-    let total = 90_000;
-    for works in [100, 500] {
-        let step = bursts(20_000, [works * TICK, 5 * SECOND]);
-        let rests = Program { fetch: Some(100_000), ..Program::new(20_000, total / 3, total, step) };
-        let [one, other] = [1, 9].map(|seed| Program {
-            random: SmallRng::seed_from_u64(seed),
-            ..Program::new(200_000, total / 3, total, random(200_000, 480))
-        });
-        let ran = run(&mut [rests, one, other], total, [5 * SECOND, 65 * SECOND]);
-        assert!(ran[0][0] < 0.065, "{works} ms of 5 s: {ran:?}");
-    }
-}
-
 #[test]
 fn programs_that_fit_beside_each_other_take_no_turns() {
     let total = 60_000;

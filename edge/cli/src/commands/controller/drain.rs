@@ -93,9 +93,10 @@ impl Watch {
         Self { name: name.to_owned(), node: None, left: 0, most: 0, has_looked: false, last_report: now }
     }
 
-    /// How many regions the node has that will be drained.
+    /// How many regions the node has that will be drained, if it is there.
     fn begin(&mut self, nodes: &[NodeView]) {
-        let Some(view) = named(nodes, &self.name) else { return };
+        let is_there = |view: &&NodeView| view.condition != NodeCondition::Lost;
+        let Some(view) = named(nodes, &self.name).filter(is_there) else { return };
         (self.node, self.has_looked) = (Some(view.node), true);
         (self.left, self.most) = (view.regions, view.regions);
     }
@@ -226,6 +227,9 @@ mod tests {
         assert_eq!(watch.look(&[view(2, NodeCondition::Draining, 6)], now), Seen::AsBefore);
         assert_eq!(watch.look(&[view(2, NodeCondition::Draining, 4)], now), Seen::Moving { moved: 2, total: 6 });
         assert_eq!(watch.look(&[view(2, NodeCondition::Drained, 0)], now), Seen::Drained { total: 6 });
+        let mut watch = Watch::new("0000000000000002", now);
+        watch.begin(&[view(2, NodeCondition::Lost, 6)]);
+        assert_eq!(watch.most, 0, "it will not be drained");
     }
 
     #[test]
