@@ -78,6 +78,11 @@ fn anywhere(last: &mut u32) -> At {
     })
 }
 
+fn hold_some(common: &Common, last: &mut u32) {
+    let (at, most) = (anywhere(last), with(|world| world.settings.region_pages()));
+    hold(&common.shared, at, (1 + below(3) as u32).min(most - at.page));
+}
+
 /// One access of a thread or a unithread. `own` are pages that nobody else uses.
 fn operate(common: &Common, own: &mut Own, last: &mut u32) {
     if below(16) == 0 {
@@ -89,10 +94,7 @@ fn operate(common: &Common, own: &mut Own, last: &mut u32) {
         22..44 => _ = look(&common.shared, anywhere(last)),
         44..67 => _ = store(&common.shared, anywhere(last)),
         67..68 => clear(&common.shared, anywhere(last).page),
-        68..70 if with(|world| world.settings.holds) => {
-            let (at, most) = (anywhere(last), with(|world| world.settings.region_pages()));
-            hold(&common.shared, at, (1 + below(3) as u32).min(most - at.page));
-        }
+        68..70 if with(|world| world.settings.holds) => hold_some(common, last),
         70..76 if common.sealed.is_some() => {
             let sealed = &common.sealed.as_ref().expect("asked for").region;
             let at = At { page: below(u64::from(SEALED_PAGES)) as u32, word: 0 };
@@ -124,6 +126,10 @@ pub(crate) fn thread(common: &Common) {
     }
     let mut own = Own::begin(common);
     let mut last = below(u64::from(with(|world| world.settings.shared_pages))) as u32;
+    if with(|world| world.settings.holds) {
+        // Blocks are lent while there is room, which is soon over: then they are recalled.
+        (0..4).for_each(|_| hold_some(common, &mut last));
+    }
     for _ in 0..with(|world| world.settings.operations) {
         operate(common, &mut own, &mut last);
     }

@@ -184,9 +184,14 @@ pub(crate) fn look(region: &Region, at: At) -> Result<(), PagingCause> {
 pub(crate) fn hold(region: &Region, at: At, pages: u32) {
     match region.hold(u64::from(at.page) * PAGE_BYTES as u64, pages as usize * PAGE_BYTES) {
         Ok(held) => {
-            // A system call that is over at once, or one that waits for something.
-            for _ in 0..if below(4) == 0 { 60 } else { 4 } {
+            // A system call that is over at once, or one that waits for something, before it touches the pages or then.
+            let rounds = if below(4) == 0 { 60 } else { 4 };
+            let first_touch = below(rounds);
+            for round in 0..rounds {
                 step(Step::Effect(300));
+                if round < first_touch {
+                    continue;
+                }
                 for page in at.page..at.page + pages {
                     let here = At { page, ..at };
                     match region.memory().load(here.offset()) {

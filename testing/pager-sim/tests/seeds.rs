@@ -4,7 +4,7 @@ use yonder_pager_sim::{Count, Sabotage, simulate};
 use yonder_simulation::{Counts, Trace};
 
 /// Seeds of which at least one catches each sabotage.
-const SEEDS_TO_CATCH: u64 = 20_000;
+const SEEDS_TO_CATCH: u64 = 10_000;
 
 #[test]
 fn seeds_hold() {

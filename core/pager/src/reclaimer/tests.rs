@@ -157,19 +157,22 @@ fn a_block_that_is_touched_for_the_first_time_asks_for_a_step() {
     assert!(pager.watermarks.start_above() < pager.limit(), "what was touched does not fit");
 }
 
+/// Brings so many pages of a block, and writes to them.
+fn touch(region: &Arc<RegionCore<Fake>>, block: u32, pages: Range<u32>) {
+    for page in pages {
+        let offset = PageIndex(block * BLOCK_PAGES as u32 + page).offset();
+        assert_eq!(region.bring(offset), Ok(()));
+        region.memory().write(offset, &[1]);
+    }
+}
+
 /// So do pages of blocks that were touched before. Pages that nobody touched need no room, whatever is beside them.
 #[test]
 fn what_is_touched_page_by_page_asks_for_a_step_and_for_no_more_room_than_it_has() {
     let region = fake::untouched_region(Config::with_local(16 << 20), 20 * BLOCK_PAGES as u32, None);
     let (pager, mut turns) = (&*region.pager, ReclaimTurns::default());
     let mut rest = || while turns.take(pager) == ReclaimTurn::Again {};
-    let touch = |block: u32, pages: Range<u32>| {
-        for page in pages {
-            let offset = PageIndex(block * BLOCK_PAGES as u32 + page).offset();
-            assert_eq!(region.bring(offset), Ok(()));
-            region.memory().write(offset, &[1]);
-        }
-    };
+    let touch = |block: u32, pages: Range<u32>| touch(&region, block, pages);
     (0..8).for_each(|block| touch(block, 0..100));
     rest();
     assert_eq!(pager.watermarks.start_above(), pager.limit(), "800 pages of 4,096 are touched");
@@ -195,13 +198,7 @@ fn what_is_touched_page_by_page_asks_for_a_step_and_for_no_more_room_than_it_has
 fn a_fetch_hides_nothing_of_what_is_touched() {
     let region = fake::untouched_region(Config::with_local(16 << 20), 20 * BLOCK_PAGES as u32, None);
     let (pager, mut turns) = (&*region.pager, ReclaimTurns::default());
-    let touch = |block: u32, pages: Range<u32>| {
-        for page in pages {
-            let offset = PageIndex(block * BLOCK_PAGES as u32 + page).offset();
-            assert_eq!(region.bring(offset), Ok(()));
-            region.memory().write(offset, &[1]);
-        }
-    };
+    let touch = |block: u32, pages: Range<u32>| touch(&region, block, pages);
     (0..8).for_each(|block| touch(block, 0..100));
     assert_eq!(pager.sweep_block(&region, BlockIndex(0)), 100);
     while pager.local.counts.standby() > 0 {

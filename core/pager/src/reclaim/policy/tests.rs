@@ -126,7 +126,8 @@ proptest! {
                 }
             }
             prop_assert!(policy.free(&usage) >= policy.end || usage.resident == 0);
-            prop_assert!(policy.uncharged(&usage) > policy.least_to_map(), "faults have no room: {policy:?}, {usage:?}");
+            let can_map = policy.uncharged(&usage) > policy.least_to_map();
+            prop_assert!(can_map, "faults have no room: {policy:?}, {usage:?}");
         }
     }
 
