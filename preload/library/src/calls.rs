@@ -105,10 +105,15 @@ impl Far {
             Length::Iovec(count) => Some(count),
             _ => None,
         });
-        match (after_piece(call), list) {
-            (Some(after), Some(count)) => self.transfer_list(call, count, after),
-            (Some(after), None) if call.arguments[2] > PIECE_BYTES => self.transfer_bytes(call, after),
-            _ => self.issue(call, buffers),
+        match list {
+            Some(count) if is_of_lists(call.number) => self.transfer_list(call, count, buffers),
+            Some(_) => self.issue(call, buffers),
+            // What the descriptor is of costs a call of its own, so little is not asked.
+            None if call.arguments[2] > PIECE_BYTES => match after_piece(call) {
+                Some(after) => self.transfer_bytes(call, after),
+                None => self.issue(call, buffers),
+            },
+            None => self.issue(call, buffers),
         }
     }
 
@@ -137,7 +142,7 @@ impl Far {
     }
 
     /// As [`Far::transfer_bytes`], with a list of buffers.
-    fn transfer_list(&'static self, call: &Call, count: u64, after: AfterPiece) -> i64 {
+    fn transfer_list(&'static self, call: &Call, count: u64, buffers: &Buffers) -> i64 {
         if count == 0 || count > libc::UIO_MAXIOV as u64 {
             return make(call);
         }
@@ -159,8 +164,9 @@ impl Far {
         }
         let is_long =
             rest.iter().fold(0, |bytes: usize, buffer| bytes.saturating_add(buffer.iov_len)) as u64 > PIECE_BYTES;
-        if is_long && has_messages(call.arguments[0]) {
-            return self.issue_as_planned(call);
+        let Some(after) = (if is_long { after_piece(call) } else { None }) else { return self.issue(call, buffers) };
+        if has_messages(call.arguments[0]) {
+            return self.issue(call, buffers);
         }
         let (mut call, mut first, mut done) = (*call, 0, 0);
         loop {
@@ -403,7 +409,13 @@ impl Far {
     }
 }
 
-/// How a transfer goes on after a piece; `None` if it is not one that can be made in pieces.
+/// Whether a call is a transfer of a list of buffers, which is its second argument.
+fn is_of_lists(number: i64) -> bool {
+    let reads = matches!(number, libc::SYS_readv | libc::SYS_preadv | libc::SYS_preadv2);
+    reads || matches!(number, libc::SYS_writev | libc::SYS_pwritev | libc::SYS_pwritev2)
+}
+
+/// How a transfer goes on after a piece; `None` if it is not one that can be made in pieces. May ask the kernel.
 fn after_piece(call: &Call) -> Option<AfterPiece> {
     match call.number {
         libc::SYS_write | libc::SYS_pread64 | libc::SYS_pwrite64 | libc::SYS_sendto => Some(AfterPiece::GoOn),
