@@ -55,7 +55,7 @@ mod slabs;
 pub use class::{CLASSES, Class, GRANULE_BYTES, OBJECT_BYTES_MAX};
 pub use heap::{Freed, Heap, Resized, Retired, START_BYTES, Stats};
 pub use live::SAVING_BYTES_MIN;
-pub use magazine::{Full, MAGAZINE_BYTES_MAX, MAGAZINE_OBJECTS_MAX, MAGAZINE_RUN_PAGES_MAX, Magazine};
+pub use magazine::{Full, MAGAZINE_BYTES_MAX, MAGAZINE_OBJECTS_MAX, MAGAZINE_RUN_PAGES_MAX, Magazine, ReadyRun};
 pub use page_map::{Allocated, PageMap};
 
 /// Largest heap: 8 TiB.

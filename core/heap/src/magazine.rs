@@ -44,11 +44,13 @@ struct Runs {
     runs: [ReadyRun; RUNS_EACH],
 }
 
-/// A run as it is for the heap.
-#[derive(Clone, Copy, Debug)]
-struct ReadyRun {
-    offset: u64,
-    bytes: u64,
+/// A run as it was for the heap when it was put back.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct ReadyRun {
+    /// Where it begins.
+    pub offset: u64,
+    /// Its usable bytes.
+    pub bytes: u64,
 }
 
 #[derive(Debug)]
@@ -101,17 +103,19 @@ impl Magazine {
     }
 
     /// Takes a run with at least `bytes` usable bytes and no page more than they need, of those the one that was put
-    /// back last. It begins at a multiple of [`START_BYTES`](crate::START_BYTES).
+    /// back last. It begins at a multiple of [`START_BYTES`](crate::START_BYTES). A program that resizes what it has
+    /// freed changes what lies ready: then [`PageMap::look_up`](crate::PageMap::look_up) says something else of it, and
+    /// the caller asks for another one.
     #[inline]
-    pub fn alloc_run(&mut self, bytes: u64) -> Option<u64> {
+    pub fn alloc_run(&mut self, bytes: u64) -> Option<ReadyRun> {
         let pages = pages_for(bytes).max(1);
         let Runs { count, runs } = self.runs.get_mut(usize::try_from(pages - 1).ok()?)?;
         let fitting = runs[..*count].iter().rposition(|run| run.bytes >= bytes)?;
-        let offset = runs[fitting].offset;
+        let run = runs[fitting];
         runs.copy_within(fitting + 1..*count, fitting);
         *count -= 1;
         self.run_pages -= pages.narrow_u32();
-        Some(offset)
+        Some(run)
     }
 
     /// Puts back a run of which [`PageMap::look_up`](crate::PageMap::look_up) says that it has so many bytes. Returns
@@ -122,7 +126,7 @@ impl Magazine {
     pub fn free_run(&mut self, offset: u64, bytes: u64) -> Option<u64> {
         let pages = pages_of(offset, bytes);
         // One that was resized may have a page more than its bytes need, and nobody would ask for it.
-        if pages > MAGAZINE_RUN_PAGES_MAX || u64::from(pages) > pages_for(bytes) {
+        if pages == 0 || pages > MAGAZINE_RUN_PAGES_MAX || u64::from(pages) > pages_for(bytes) {
             return Some(offset);
         }
         let Runs { count, runs } = &mut self.runs[pages as usize - 1];
@@ -146,7 +150,9 @@ impl Magazine {
     #[must_use]
     #[inline]
     pub fn contains_run(&self, offset: u64, bytes: u64) -> bool {
-        let of_as_many_pages = self.runs.get(pages_of(offset, bytes) as usize - 1);
+        // One that another thread has freed meanwhile may have none.
+        let pages = pages_of(offset, bytes) as usize;
+        let of_as_many_pages = pages.checked_sub(1).and_then(|less_one| self.runs.get(less_one));
         of_as_many_pages.is_some_and(|Runs { count, runs }| runs[..*count].iter().any(|run| run.offset == offset))
     }
 
@@ -261,8 +267,10 @@ mod tests {
         }
         assert_eq!(magazine.free_run(40 * page - 64, page + 65), Some(40 * page - 64), "three pages for two");
         assert_eq!([magazine.alloc_run(2 * page), magazine.alloc_run(3 * page + 1)], [None, None]);
-        assert_eq!(magazine.alloc_run(2 * page + 101), Some(30 * page), "the others have fewer bytes");
-        assert_eq!(magazine.alloc_run(2 * page + 2), Some(10 * page), "the other has fewer bytes");
+        let longest = ReadyRun { offset: 30 * page, bytes: 3 * page };
+        assert_eq!(magazine.alloc_run(2 * page + 101), Some(longest), "the others have fewer bytes");
+        let longer = ReadyRun { offset: 10 * page, bytes: 2 * page + 100 };
+        assert_eq!(magazine.alloc_run(2 * page + 2), Some(longer), "the other has fewer bytes");
         let mut left = Vec::new();
         magazine.drain_runs(|offset| left.push(offset));
         assert_eq!((left, magazine.run_pages), (vec![20 * page + 64], 0));
@@ -281,7 +289,14 @@ mod tests {
         assert_eq!(put(longest, 0..3), [0, 1], "48 pages in all");
         assert_eq!(put(4 * page, 7..10), [7], "there is room for two");
         assert_eq!(put(2 * page, 9..10), [9]);
-        assert_eq!(magazine.alloc_run(page), Some(9 << 20));
+        assert_eq!(magazine.alloc_run(page), Some(ReadyRun { offset: 9 << 20, bytes: page }));
+    }
+
+    #[test]
+    fn a_run_without_bytes_is_in_no_magazine() {
+        let mut magazine = Magazine::new();
+        assert!(!magazine.contains_run(4 << 20, 0));
+        assert_eq!(magazine.free_run(4 << 20, 0), Some(4 << 20));
     }
 
     #[test]

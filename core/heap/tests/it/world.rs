@@ -111,7 +111,7 @@ impl World {
                 })
             }
             None if !step.which.is_multiple_of(4) && align <= START_BYTES => {
-                let kept = self.magazines[step.magazine].alloc_run(step.bytes);
+                let kept = self.magazines[step.magazine].alloc_run(step.bytes).map(|run| run.offset);
                 kept.or_else(|| self.heap.alloc_large(step.bytes, align))
             }
             _ => self.heap.alloc(step.bytes, align),

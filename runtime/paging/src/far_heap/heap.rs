@@ -174,11 +174,21 @@ impl FarHeap {
 
     fn alloc_large(&self, magazine: &mut Magazine, bytes: usize, align: usize) -> Option<usize> {
         let bytes = if bytes <= KEPT_BYTES_MAX { bytes.next_multiple_of(LARGE_STEP_BYTES) } else { bytes };
-        let kept = if align as u64 <= START_BYTES { magazine.alloc_run(bytes as u64) } else { None };
-        match kept {
-            Some(offset) => Some(self.address(offset)),
-            None => self.alloc_by(align, |heap| heap.alloc_large(bytes as u64, align as u64)),
-        }
+        let kept = if align as u64 <= START_BYTES { self.alloc_kept(magazine, bytes as u64) } else { None };
+        let alloc = |heap: &mut Heap| heap.alloc_large(bytes as u64, align as u64);
+        let address = kept.map(|offset| self.address(offset)).or_else(|| self.alloc_by(align, alloc));
+        address.or_else(|| {
+            // What this thread has freed may lie in its way.
+            self.flush_all(magazine).unwrap_or_else(|misuse| misuse.die());
+            self.alloc_by(align, alloc)
+        })
+    }
+
+    /// A run that lies ready, unless the program has resized it there: then it is the program's again.
+    fn alloc_kept(&self, magazine: &mut Magazine, bytes: u64) -> Option<u64> {
+        std::iter::from_fn(|| magazine.alloc_run(bytes))
+            .find(|run| self.map.look_up(run.offset) == Ok(Allocated::Run(run.bytes)))
+            .map(|run| run.offset)
     }
 
     /// As [`FarHeap::alloc`], as a run of whole pages that begins with the first, without a magazine.

@@ -79,6 +79,29 @@ fn short_runs_stay_with_their_thread_until_it_ends() {
     assert_eq!(heap.free(&mut magazine, block.address), Err(Misuse { address: block.address }));
 }
 
+/// A program that resizes what it has freed has it again, and nobody gets the pages that it gave up twice.
+#[test]
+fn a_run_that_was_resized_after_it_was_freed_is_not_given_out_as_it_was() {
+    let Some(heap) = heap(64 << 20) else { return };
+    let mut magazine = Magazine::new();
+    let run = heap.alloc(&mut magazine, 40_000, 16).unwrap();
+    assert_eq!(heap.free(&mut magazine, run), Ok(()));
+    assert_eq!(heap.resize_in_place(run, 9_000), Ok(true));
+    let others = [40_000, 25_000].map(|bytes| (heap.alloc(&mut magazine, bytes, 16).unwrap(), bytes));
+    for (address, bytes) in others {
+        assert!(heap.size_of(address).unwrap() >= bytes, "others have a part of it");
+    }
+}
+
+#[test]
+fn what_a_thread_has_freed_is_not_in_its_own_way() {
+    let Some(heap) = heap(64 << 20) else { return };
+    let mut magazine = Magazine::new();
+    let run = heap.alloc(&mut magazine, 40_000, 16).unwrap();
+    assert_eq!(heap.free(&mut magazine, run), Ok(()));
+    assert!(heap.alloc(&mut magazine, 64 << 20, 16).is_some(), "nothing is in use");
+}
+
 #[test]
 fn zeros_are_zeros_where_something_was() {
     let Some(heap) = heap(64 << 20) else { return };
