@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::reclaim::Age;
 use crossbeam_utils::CachePadded;
-use yonder_units::{BLOCK_PAGES, BlockIndex};
+use yonder_units::BlockIndex;
 
 /// Local memory that is counted of a block, in bytes: word, age.
 pub(crate) const BLOCK_COUNTS_BYTES: u64 = 8 + 8;
@@ -23,8 +23,6 @@ const MAPPED_MASK: u64 = TOUCHED - 1;
 pub(crate) struct Blocks {
     words: Box<[AtomicU64]>,
     ages: Box<[AtomicU64]>,
-    /// Blocks of which anything was ever mapped, or is lent.
-    touched: AtomicU64,
     /// Alone in its cache lines, because every install writes it.
     resident: CachePadded<Resident>,
 }
@@ -42,14 +40,8 @@ impl Blocks {
         Self {
             words: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
             ages: (0..blocks).map(|_| AtomicU64::new(0)).collect(),
-            touched: AtomicU64::new(0),
             resident: CachePadded::default(),
         }
-    }
-
-    /// Pages of the blocks of which anything was ever mapped, or is lent.
-    pub(crate) fn touched_block_pages(&self) -> u64 {
-        self.touched.load(Ordering::Relaxed) * BLOCK_PAGES as u64
     }
 
     /// Adds to the word of a block, and `pages` mapped pages. Whether somebody should look at how much is touched: it
@@ -59,9 +51,6 @@ impl Blocks {
         let word = &self.words[block.index()];
         let is_first = word.fetch_add(to_word, Ordering::AcqRel) & TOUCHED == 0
             && word.fetch_or(TOUCHED, Ordering::AcqRel) & TOUCHED == 0;
-        if is_first {
-            self.touched.fetch_add(1, Ordering::Relaxed);
-        }
         let before = self.resident.pages.fetch_add(pages, Ordering::AcqRel);
         let more_from = self.resident.more_from.load(Ordering::Relaxed);
         is_first || before < more_from && more_from <= before + pages
@@ -99,13 +88,6 @@ impl Blocks {
     pub(crate) fn forget(&self, block: BlockIndex) {
         let before = self.words[block.index()].fetch_and(!TOUCHED, Ordering::AcqRel);
         assert!(before & (TOUCHED | MAPPED_MASK) == TOUCHED, "a block is forgotten that has {before:#x}");
-        self.touched.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Whether as many blocks were touched as are counted. For checks of the accounting.
-    pub(crate) fn is_counted_right(&self) -> bool {
-        let is_touched = |word: &&AtomicU64| word.load(Ordering::Acquire) & TOUCHED != 0;
-        self.words.iter().filter(is_touched).count() as u64 == self.touched.load(Ordering::Acquire)
     }
 
     /// Mapped pages of the block.
@@ -151,7 +133,7 @@ mod tests {
     fn one_word_counts_what_is_mapped() {
         let blocks = Blocks::new(2);
         let first: Vec<_> = (0..100).map(|_| blocks.count(BLOCK)).filter(|is_first| *is_first).collect();
-        assert_eq!((first.len(), blocks.touched_block_pages()), (1, BLOCK_PAGES as u64));
+        assert_eq!(first.len(), 1);
         assert_eq!((blocks.resident_in(BLOCK), blocks.resident_in(BlockIndex(0)), blocks.resident()), (100, 0, 100));
         blocks.uncount(BLOCK, 100);
         assert_eq!((blocks.resident_in(BLOCK), blocks.resident()), (0, 0));
@@ -187,9 +169,8 @@ mod tests {
         let blocks = Blocks::new(2);
         assert!(blocks.count_lent(BLOCK, 512));
         blocks.uncount(BLOCK, 512);
-        assert_eq!(blocks.touched_block_pages(), BLOCK_PAGES as u64);
         blocks.forget(BLOCK);
-        assert_eq!((blocks.touched_block_pages(), blocks.resident()), (0, 0));
+        assert_eq!(blocks.resident(), 0);
         assert!(blocks.count(BLOCK), "it is the first again");
     }
 

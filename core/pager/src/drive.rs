@@ -190,7 +190,9 @@ impl<M: Machine> Pager<M> {
         let deadline = M::now() + self.node.fault_deadline();
         loop {
             let reclaimer = self.lock_reclaimer();
-            if self.local.budget.has_reached(policy) {
+            // With the reserve in force, which reclaim goes by: it is less where all fits below the limit.
+            let in_force = self.watermarks.of_limit();
+            if in_force.limit() != policy.limit() || self.local.budget.has_reached(&in_force) {
                 return true;
             }
             drop(reclaimer);

@@ -259,13 +259,13 @@ mod tests {
     fn a_block_that_was_lent_for_nothing_counts_as_untouched_once_it_is_recalled() {
         let region = fake::lending_region(3 * PAGES);
         assert_eq!(region.bring(5 * PAGE_BYTES), Ok(()));
-        assert_eq!(region.counts.touched_block_pages(), u64::from(PAGES));
+        assert_eq!(region.table.touched_pages(), u64::from(PAGES));
         assert_eq!(recall(&region), Some(512));
-        assert_eq!(region.counts.touched_block_pages(), 0);
+        assert_eq!(region.table.touched_pages(), 0);
         assert_eq!(region.bring(5 * PAGE_BYTES), Ok(()));
         store(&region, 5);
         assert_eq!(recall(&region), Some(511));
-        assert_eq!(region.counts.touched_block_pages(), u64::from(PAGES));
+        assert_eq!(region.table.touched_pages(), 1);
         region.pager.audit().unwrap();
     }
 
@@ -274,7 +274,7 @@ mod tests {
         let region = fake::lending_region(100);
         assert_eq!(region.bring(5 * PAGE_BYTES), Ok(()));
         assert_eq!(recall(&region), Some(100));
-        assert_eq!(region.counts.touched_block_pages(), 0);
+        assert_eq!(region.table.touched_pages(), 0);
     }
 
     #[test]

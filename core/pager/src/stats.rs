@@ -220,7 +220,7 @@ pub struct Stats {
     pub peak_pages: u64,
     /// Pages mapped now, including those being installed.
     pub resident_pages: u64,
-    /// Pages of the blocks that were ever touched, or are lent.
+    /// Pages that were touched and not given back, or are lent.
     pub touched_pages: u64,
     /// Pages on standby now, not counting those being written.
     pub standby_pages: u64,
@@ -337,7 +337,7 @@ impl<M: Machine> Pager<M> {
         stats.writing_pages = usage.writing;
         stats.damaged_pages = self.local.damaged_pages();
         stats.metadata_bytes = self.local.metadata_bytes();
-        let touched = |number| self.region_table.with(number, |core| core.counts.touched_block_pages());
+        let touched = |number| self.region_table.with(number, |core| core.table.touched_pages());
         stats.touched_pages = self.region_table.numbers().filter_map(touched).sum();
         [stats.stalled_ns, stats.slept_ns] = self.stalls.sums();
         stats.reclaim_cpu_ns = self.reclaim.signals.cpu_ns();

@@ -23,7 +23,7 @@ pub struct Moment {
     pub stalled: Nanos,
     /// Pages that are local now.
     pub local: u64,
-    /// Pages that were ever touched, or about as many.
+    /// Pages that it has touched and not given back, or about as many.
     pub touched: u64,
     /// Pages that reclaim has taken from it since its start.
     pub taken: u64,

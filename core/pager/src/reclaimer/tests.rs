@@ -248,10 +248,26 @@ fn a_lower_limit_into_which_all_just_fits_is_reached() {
         assert_eq!(region.bring(PageIndex(page).offset()), Ok(()));
         region.memory().write(PageIndex(page).offset(), &[1]);
     }
-    pager.set_policy(&Policy::new(3_200, Shares::default()).unwrap());
+    let policy = Policy::new(3_200, Shares::default()).unwrap();
+    pager.set_policy(&policy);
     assert_eq!((pager.limit(), pager.local.budget.most()), (3_200, 4_096));
     while turns.take(pager) == ReclaimTurn::Again {}
     assert_eq!((pager.local.budget.charged(), pager.local.budget.most()), (3_000, 3_200));
+    assert!(pager.set_limit(&policy), "and nobody is told");
+}
+
+/// Who divides memory among programs goes by that: what a program has given back it could not use.
+#[test]
+fn pages_count_as_touched_one_by_one_and_until_they_are_given_back() {
+    let pages = 4 * BLOCK_PAGES as u32;
+    let region = fake::untouched_region(Config::with_local(16 << 20), pages, None);
+    for page in (0..pages).step_by(4) {
+        assert_eq!(region.bring(PageIndex(page).offset()), Ok(()));
+    }
+    let touched = || region.pager.stats().touched_pages;
+    assert_eq!(touched(), u64::from(pages) / 4);
+    region.pager.release(&region, 0, PageIndex(pages / 2).offset()).unwrap();
+    assert_eq!(touched(), u64::from(pages) / 8);
 }
 
 /// Reclaim works for a soft limit, and no fault waits for it.
