@@ -29,9 +29,6 @@ pub(crate) use regions::{Own, begin_region};
 pub(crate) use servers::{discarder, host, neighbour, reclaimer};
 pub(crate) use workers::{unithread, workers};
 
-/// Smallest limit of local memory in pages, and how much it may grow.
-pub(crate) const LIMIT_PAGES: u64 = 512;
-pub(crate) const LIMIT_PAGES_MAX: u64 = 640;
 /// Pages of the region that is sealed.
 pub(crate) const SEALED_PAGES: u32 = 24;
 

@@ -10,13 +10,13 @@ use yonder_simulation::{Counts, Failure, Trace, caught};
 use yonder_unithread::{Pool, Resumed, Running, panic_message};
 use yonder_units::PAGE_BYTES;
 
-use crate::actors::{self, Common, LIMIT_PAGES, LIMIT_PAGES_MAX, Own, SEALED_PAGES, Seal, Sealed, begin_region};
+use crate::actors::{self, Common, Own, SEALED_PAGES, Seal, Sealed, begin_region};
 use crate::guide::RandomGuide;
 use crate::machine::{Link, Simulated, Space};
 use crate::oracle::Oracle;
 use crate::program::{At, Region, store};
 use crate::sabotage::Sabotage;
-use crate::settings::Settings;
+use crate::settings::{Ballast, Settings};
 use crate::world::{self, World, with};
 
 /// Fibers of a seed at most, and their stacks.
@@ -83,13 +83,13 @@ fn run() -> Result<(), String> {
         attempt: Duration::from_nanos(settings.attempt_deadline),
     };
     let config = Config {
-        local_bytes_max: local(LIMIT_PAGES_MAX),
+        local_bytes_max: local(settings.limit_pages_max()),
         deadlines,
         verify: settings.verify,
         prefetch: settings.prefetch,
         reads: settings.reads,
         lends: settings.lends,
-        ..Config::with_local(local(LIMIT_PAGES))
+        ..Config::with_local(local(settings.limit_pages))
     };
     let make_guide = settings.has_guide.then(|| -> MakeGuide { Arc::new(|| Box::new(RandomGuide)) });
     let mapped = with(|world| settings.is_mapped.then(|| Arc::clone(&world.far.memory)));
@@ -107,7 +107,7 @@ fn run() -> Result<(), String> {
         pager: Arc::clone(&pager),
     };
     // The first thing that runs: memory that stays, so that little is left, and what is sealed.
-    let ballast = begin_region(&pager, LIMIT_PAGES as usize);
+    let ballast = begin_region(&pager, settings.limit_pages as usize);
     prepare(&mut fibers, &common, &ballast)?;
     start(&mut fibers, &settings, &common);
     schedule(&mut fibers)?;
@@ -115,7 +115,7 @@ fn run() -> Result<(), String> {
         abandon(fibers);
         return Ok(());
     }
-    ballast.unhold(0..1);
+    ballast.unhold(0..settings.ballast().held_blocks);
     pager.end_region(&ballast);
     let audit = pager.audit()?;
     let left = audit.resident + audit.standby + (audit.backed - audit.spare);
@@ -153,11 +153,13 @@ fn prepare(fibers: &mut Fibers, common: &Common, ballast: &Region) -> Result<(),
                 common.pager.seal(&sealed.region).expect("nothing is broken yet");
             }
         }
-        let faults_may = LIMIT_PAGES - LIMIT_PAGES / 8;
-        let pages = faults_may - with(|world| world.settings.local_pages);
         // Until the end: it is what other memory of the program would be.
-        let held = ballast.hold(0, pages as usize * PAGE_BYTES).expect("nothing is broken yet");
-        assert_eq!(held, 0..1, "the ballast is one block");
+        let Ballast { held, held_blocks, cold } = with(|world| world.settings.ballast());
+        let blocks = ballast.hold(0, held as usize * PAGE_BYTES).expect("nothing is broken yet");
+        assert_eq!(blocks, 0..held_blocks, "what is not held may leave");
+        for page in cold {
+            store(&ballast, At { page, word: 0 }).expect("nothing is broken yet");
+        }
         with(|world| world.busy -= 1);
     });
     schedule(fibers)

@@ -1,7 +1,10 @@
 //! [`Settings`]: how one seed's world is, drawn from the seed.
 
+use std::ops::Range;
+
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
+use yonder_pager::reclaim::{LIMIT_PAGES_MIN, RESERVE_PAGES_MAX, RESERVE_PAGES_MIN};
 use yonder_pager::{FaultPolicy, Prefetch, Reads, Verify};
 use yonder_units::{BLOCK_PAGES, Nanos};
 
@@ -10,6 +13,21 @@ const BLOCKS: u32 = 4;
 const BLOCKS_MANY: u32 = 70;
 /// Threads that share a port, in a crowd: more than are woken at a time.
 const CROWD: usize = 40;
+
+/// Smallest limit of local memory in pages: of most seeds the least there is, and of one in so many one that is large
+/// enough for the largest reserve, so that what is kept back for the evictor grows with what does not fit.
+const LIMIT_PAGES: u64 = LIMIT_PAGES_MIN;
+const LIMIT_PAGES_LARGE: u64 = 9 * RESERVE_PAGES_MAX;
+const LARGE_ONE_IN: u64 = 32;
+
+/// What the program has beside what its threads work on, in pages of the ballast, from the first on.
+pub(crate) struct Ballast {
+    /// The first, which stay local, and their blocks.
+    pub(crate) held: u32,
+    pub(crate) held_blocks: u32,
+    /// They are touched once, and may leave.
+    pub(crate) cold: Range<u32>,
+}
 
 /// How threads take turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -45,6 +63,8 @@ pub(crate) struct Settings {
     pub(crate) policy: FaultPolicy,
     pub(crate) has_host: bool,
     pub(crate) operations: usize,
+    /// Smallest limit of local memory in pages.
+    pub(crate) limit_pages: u64,
     /// Pages that faults may take before local memory is full.
     pub(crate) local_pages: u64,
     /// Pages that all threads work on.
@@ -133,6 +153,7 @@ impl Settings {
             policy: POLICIES[rng.random_range(0..POLICIES.len())],
             has_host: rng.random_range(0..2) == 0,
             operations: rng.random_range(20..150),
+            limit_pages: if seed % LARGE_ONE_IN == LARGE_ONE_IN - 1 { LIMIT_PAGES_LARGE } else { LIMIT_PAGES },
             local_pages,
             shared_pages: (local_pages as u32 * rng.random_range(2..12) / 4).max(8),
             spread: [1, 1, 1, 3, 7][rng.random_range(0..5)],
@@ -186,6 +207,25 @@ impl Settings {
         let (has_tiers, has_guide) = (false, false);
         let slow = Self { threads, operations, shared_pages, latency, depth, workers, has_tiers, ..self };
         Self { seals, seals_late, prefetch, has_guide, ..slow }
+    }
+
+    /// Most pages that may be local.
+    pub(crate) fn limit_pages_max(&self) -> u64 {
+        self.limit_pages + self.limit_pages / 4
+    }
+
+    /// With all of the reserve, threads have [`Settings::local_pages`]. With a limit that is large all fits at first,
+    /// and no longer once they have touched some of what they share.
+    pub(crate) fn ballast(&self) -> Ballast {
+        let reserve = (self.limit_pages / 8).min(RESERVE_PAGES_MAX);
+        let held = (self.limit_pages - reserve - self.local_pages) as u32;
+        // Nothing of a block that is held leaves.
+        let held_blocks = held.div_ceil(BLOCK_PAGES as u32);
+        let first = held_blocks * BLOCK_PAGES as u32;
+        // Its writes would not end once the lease has.
+        let has_cold = self.limit_pages > LIMIT_PAGES && self.lease_end.is_none();
+        let cold = |least: u64| (reserve - least) as u32 - self.shared_pages.min(2 * least as u32) / 2;
+        Ballast { held, held_blocks, cold: first..first + if has_cold { cold(RESERVE_PAGES_MIN) } else { 0 } }
     }
 
     /// Where the shared page of this number is: they are in several blocks.

@@ -10,7 +10,7 @@ use yonder_units::Nanos;
 
 use super::fork::fork;
 use super::regions::begin_region;
-use super::{Common, LIMIT_PAGES, LIMIT_PAGES_MAX, SEALED_PAGES, Seal, check_all};
+use super::{Common, SEALED_PAGES, Seal, check_all};
 use crate::machine::Simulated;
 use crate::oracle;
 use crate::program::{At, load, store};
@@ -118,15 +118,18 @@ fn change_limits(common: &Common, settings: &Settings) {
     };
     match below(12) {
         0 if below(2) == 0 => {
-            let pages = if below(3) == 0 { None } else { Some(below(LIMIT_PAGES_MAX)) };
+            let pages = if below(3) == 0 { None } else { Some(below(settings.limit_pages_max())) };
             say(|| format!("sets a soft limit of {pages:?}"));
             common.pager.set_soft_limit(pages);
         }
         0 => {
-            let limit = LIMIT_PAGES + below(LIMIT_PAGES_MAX - LIMIT_PAGES + 1);
+            let limit = settings.limit_pages + below(settings.limit_pages_max() - settings.limit_pages + 1);
             let policy = Policy::new(limit, Shares::default()).expect("a limit that is allowed");
             let held = common.pager.set_limit(&policy);
             say(|| format!("sets a limit of {limit}: {held}"));
+            if !held && !settings.may_time_out() && !settings.holds {
+                violate(format!("a limit of {limit} pages does not come to hold"));
+            }
         }
         1 | 2 => {
             let quota = if below(3) == 0 { None } else { Some(4 + below(settings.local_pages)) };
@@ -217,7 +220,9 @@ fn finish(common: &Common) {
         common.pager.end_region(&sealed.region);
     }
     let audit = audit(common);
-    if audit.resident > LIMIT_PAGES || audit.standby > 0 {
+    // The ballast goes on.
+    let (limit, cold) = with(|world| (world.settings.limit_pages, world.settings.ballast().cold.len() as u64));
+    if audit.resident > limit || audit.standby > cold {
         violate(format!("local memory is left when every region has ended: {audit:?}"));
     }
     oracle::check_limit();
