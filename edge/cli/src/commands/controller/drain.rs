@@ -30,7 +30,7 @@ pub(super) fn run(args: &DrainArgs) -> anyhow::Result<()> {
     let mut watch = Watch::new(name, Instant::now());
     // Before anything has moved.
     watch.begin(&client(controller, ANSWER_TIMEOUT).nodes()?);
-    client(controller, ANSWER_TIMEOUT).start_drain(name)?;
+    client(controller, ANSWER_TIMEOUT).start_drain(&watch.to_drain())?;
     let mut client = client(controller, TAKEOVER_TIMEOUT);
     let progress = Progress::new();
     progress.show(0, watch.most);
@@ -99,6 +99,11 @@ impl Watch {
         let Some(view) = named(nodes, &self.name).filter(is_there) else { return };
         (self.node, self.has_looked) = (Some(view.node), true);
         (self.left, self.most) = (view.regions, view.regions);
+    }
+
+    /// What the controller is asked to drain: the node that is watched, although another one may have its name by then.
+    fn to_drain(&self) -> String {
+        self.node.map_or_else(|| self.name.clone(), |node| node.to_string())
     }
 
     fn look(&mut self, nodes: &[NodeView], now: Instant) -> Seen {
@@ -230,6 +235,16 @@ mod tests {
         let mut watch = Watch::new("0000000000000002", now);
         watch.begin(&[view(2, NodeCondition::Lost, 6)]);
         assert_eq!(watch.most, 0, "it will not be drained");
+    }
+
+    /// Another one may have its address a moment later, and would be drained in its place.
+    #[test]
+    fn what_is_watched_is_what_is_drained() {
+        let url = "tcp://10.0.0.2:7000";
+        let mut watch = Watch::new(url, Instant::now());
+        assert_eq!(watch.to_drain(), url, "the controller says what is wrong with it");
+        watch.begin(&[view(1, NodeCondition::Silent, 7)]);
+        assert_eq!(watch.to_drain(), "0000000000000001");
     }
 
     #[test]
