@@ -64,6 +64,11 @@ impl Observer {
         }
     }
 
+    /// Whether there is one.
+    pub(crate) fn is_set(&self) -> bool {
+        self.0.get().is_some()
+    }
+
     /// False if there is one already.
     pub(crate) fn set(&self, observer: Arc<dyn FaultObserver>) -> bool {
         self.0.set(observer).is_ok()

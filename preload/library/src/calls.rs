@@ -42,6 +42,10 @@ const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize;
 /// Bytes that are copied at a time, but of a message, which is never cut.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 
+/// Bytes that are brought, and then copied, at a time: as many as a window of the prefetcher has, few enough to be here
+/// still when they are copied.
+const BROUGHT_BYTES: usize = 128 << 10;
+
 const EFAULT: i64 = -(libc::EFAULT as i64);
 
 /// The program of the filter that sends calls on far memory back.
@@ -318,13 +322,33 @@ impl Far {
     /// Copies from far memory, if the program could.
     fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), i64> {
         self.check(offset, into.len(), libc::PROT_READ)?;
-        self.region().read(offset, into).map_err(|_| EFAULT)
+        for (part, at) in into.chunks_mut(BROUGHT_BYTES).zip((offset..).step_by(BROUGHT_BYTES)) {
+            self.bring(at, part.len())?;
+            self.region().read(at, part).map_err(|_| EFAULT)?;
+        }
+        Ok(())
     }
 
     /// Copies to far memory, if the program could.
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), i64> {
         self.check(offset, from.len(), libc::PROT_WRITE)?;
-        self.region().write(offset, from).map_err(|_| EFAULT)
+        for (part, at) in from.chunks(BROUGHT_BYTES).zip((offset..).step_by(BROUGHT_BYTES)) {
+            self.bring(at, part.len())?;
+            self.region().write(at, part).map_err(|_| EFAULT)?;
+        }
+        Ok(())
+    }
+
+    /// Brings what is missing of memory that is about to be copied: no page of it costs a trap then, and all are fetched
+    /// together. What is taken away again meanwhile the copy brings. Whoever observes faults sees those of copies too.
+    fn bring(&self, offset: u64, bytes: usize) -> Result<(), i64> {
+        let region = self.region();
+        // In the middle of the pager nothing may fault, as a stack in far memory could.
+        let on_stack = 0u8;
+        if region.is_all_resident(offset, bytes) || region.is_observed() || is_far((&raw const on_stack).addr()) {
+            return Ok(());
+        }
+        yonder_trap::hold_back(|| region.bring(offset, bytes)).map_err(|_| EFAULT)
     }
 
     /// Puts back what has come of the descriptors of a `poll`: of each eight bytes the kernel stores the last two,

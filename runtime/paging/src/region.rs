@@ -165,6 +165,30 @@ impl Region {
         self.core.bring(offset).map_err(|cause| self.core.error(offset, cause))
     }
 
+    /// Makes the pages of `bytes` at `offset` resident without traps, and fetches those that are far together: for a copy
+    /// that is about to be made. Each may be taken away again at any time, so bring no more than is copied at once.
+    pub fn bring(&self, offset: u64, bytes: usize) -> Result<(), PagingError> {
+        self.assert_within(offset, bytes);
+        if bytes == 0 {
+            return Ok(());
+        }
+        self.core.bring_all(offset, bytes).map_err(|(at, cause)| self.core.error(at, cause))
+    }
+
+    /// Whether all pages of `bytes` at `offset` are resident now.
+    #[must_use]
+    pub fn is_all_resident(&self, offset: u64, bytes: usize) -> bool {
+        let end = self.assert_within(offset, bytes);
+        (PageIndex::containing(offset).0..PageIndex::containing(end + PAGE_BYTES as u64 - 1).0)
+            .all(|page| self.core.is_resident(PageIndex(page)))
+    }
+
+    /// Whether somebody is told of its faults ([`Region::observe_faults`]).
+    #[must_use]
+    pub fn is_observed(&self) -> bool {
+        self.core.is_observed()
+    }
+
     /// Whether the page at `offset` is resident now.
     #[must_use]
     pub fn is_resident(&self, offset: u64) -> bool {

@@ -98,6 +98,27 @@ impl<M: Machine> RegionCore<M> {
         fault::bring(&FaultTouch::of(self, offset, Wants::Mapping))
     }
 
+    /// Makes the pages of `bytes` at `offset` resident, and fetches those that are far together: for a copy that is about
+    /// to be made. Each may be taken away again at any time. An error says which page cannot be had.
+    pub fn bring_all(self: &Arc<Self>, offset: u64, bytes: usize) -> Result<(), (u64, PagingCause)> {
+        let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
+        let mut asked_up_to = first.0;
+        for page in (first.0..=last.0).map(PageIndex).filter(|page| !self.is_had(*page)) {
+            if page.0 >= asked_up_to {
+                let count = (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX);
+                fault::fetch_range(self, page, count);
+                asked_up_to = page.0 + count;
+            }
+            self.bring(page.offset()).map_err(|cause| (page.offset(), cause))?;
+        }
+        Ok(())
+    }
+
+    /// Whether somebody is told of its faults.
+    pub fn is_observed(&self) -> bool {
+        self.observer.is_set()
+    }
+
     /// As [`RegionCore::bring`], in the handler of a fault that `instruction` has had: whoever observes the region is
     /// told of it.
     #[inline]

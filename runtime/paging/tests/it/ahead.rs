@@ -128,6 +128,23 @@ fn a_hold_fetches_its_pages_together() {
     check(&region, 64..104);
 }
 
+/// As is what is about to be copied, which then has no trap; what is here is not asked for.
+#[test]
+fn what_is_about_to_be_copied_is_fetched_together() {
+    let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };
+    let region = filled(&far);
+    let before = far.stats();
+    let bytes = 20 * PAGE as usize + 2;
+    region.bring(65 * PAGE - 1, bytes).unwrap();
+    assert!(region.is_all_resident(65 * PAGE - 1, bytes));
+    let (major, fetched) = (since(&far, &before, |s| s.major_faults), since(&far, &before, |s| s.fetched_bytes));
+    assert!(major <= 1 && fetched >= 22 * PAGE, "{major} major faults for {fetched} bytes");
+    check(&region, 64..86);
+    let before = far.stats();
+    region.bring(65 * PAGE - 1, bytes).unwrap();
+    assert_eq!(since(&far, &before, |s| s.fetched_bytes + s.major_faults + s.minor_faults), 0);
+}
+
 /// Every 8 pages are an object.
 struct Objects;
 
