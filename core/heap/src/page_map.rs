@@ -194,6 +194,23 @@ impl PageMap {
         is_run.then(|| self.run(page.0).pages().len().narrow_u32())
     }
 
+    /// The pages of the slot that the byte at `offset` lies in, whether that is live or not, if it is of a slab and in
+    /// more than one page. Needs no lock.
+    #[must_use]
+    pub fn pages_of_object(&self, offset: u64) -> Option<Range<u32>> {
+        let page = u32::try_from(offset / PAGE_BYTES as u64).ok()?;
+        let kind = self.kinds.get(page as usize)?.load(Ordering::Acquire);
+        let class = if kind == 0 || kind == RUN { return None } else { Class::at(kind - 1) };
+        let (slab, bytes) = (PageIndex(class.slab_of(page)).offset(), class.bytes() as u64);
+        let slot = (offset - slab) / bytes;
+        if slot >= class.slots() as u64 {
+            return None;
+        }
+        let start = slab + slot * bytes;
+        let pages = PageIndex::containing(start).0..PageIndex::containing(start + bytes - 1).0 + 1;
+        (pages.len() > 1).then_some(pages)
+    }
+
     /// The run that begins with a page, where one does.
     pub(crate) fn run(&self, first: u32) -> Run {
         let [end, start] = [END, START].map(|word| self.word(first, word).load(Ordering::Acquire));

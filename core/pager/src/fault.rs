@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::pagetable::{Entry, Event, Source, State};
 use yonder_units::{Nanos, PageId, PageIndex};
 
+use crate::begun;
 use crate::config::FaultPolicy;
 use crate::delegation::Installs;
 use crate::error::PagingCause;
@@ -37,6 +38,8 @@ pub(crate) struct FaultTouch<'a, M: Machine> {
     /// The registers at the instruction, if it had a fault.
     pub(crate) registers: Option<M::Registers<'a>>,
     pub(crate) wants: Wants,
+    /// Whether its fetch was begun for it a moment ago, with others.
+    pub(crate) is_begun: bool,
 }
 
 /// What a touch needs of its page.
@@ -65,7 +68,7 @@ impl<'a, M: Machine> FaultTouch<'a, M> {
     /// A touch without a fault.
     #[inline]
     pub(crate) fn of(region: &'a Arc<RegionCore<M>>, offset: u64, wants: Wants) -> Self {
-        Self { region, offset, registers: None, wants }
+        Self { region, offset, registers: None, wants, is_begun: false }
     }
 
     pub(crate) fn page(&self) -> PageIndex {
@@ -84,7 +87,7 @@ pub(crate) struct Miss<'t, 'a, M: Machine> {
 }
 
 /// Who has touched the page.
-enum Toucher<'a, M: Machine> {
+pub(crate) enum Toucher<'a, M: Machine> {
     /// A unithread of a worker that is bound to this pager.
     Unithread { port: &'a Port<M>, token: u32, may_yield: MayYield },
     /// Any other thread.
@@ -92,7 +95,7 @@ enum Toucher<'a, M: Machine> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum MayYield {
+pub(crate) enum MayYield {
     Now,
     AfterSpinning(Nanos),
     /// Meanwhile installs are made as this says.
@@ -117,10 +120,14 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
     }
     let entered = M::now();
     let toucher = Toucher::of_this_thread(pager);
+    let was_missing = !touch.wants.are_met_by(region.table.load(page).state());
     let result = bring_for(toucher, touch, entered);
     if matches!(toucher, Toucher::Thread) {
         let stalled = M::now().saturating_sub(entered);
         pager.stalls.add::<M>(stalled, stalled.saturating_sub(SPUN_MAX));
+        if was_missing && touch.registers.is_none() {
+            pager.stalls.had_no_trap::<M>();
+        }
     }
     result
 }
@@ -133,7 +140,8 @@ fn bring_for<M: Machine>(
     let (region, page) = (touch.region, touch.page());
     let pager = &*region.pager;
     let deadline = entered + pager.node.fault_timeout();
-    let (mut waits_for, mut pauses) = (PagingCause::Stuck, 0);
+    let (mut waits_for, mut pauses, mut has_looked) = (PagingCause::Stuck, 0, false);
+    let mut is_begun = touch.is_begun;
     loop {
         let seen = region.table.load(page);
         M::preempt();
@@ -142,7 +150,10 @@ fn bring_for<M: Machine>(
             State::Lent if region.gate(page).is_closed() => {}
             // Or it is write-protected, with others that are swept.
             State::Resident if touch.registers.is_some() && region.gate(page).is_closed() => {}
-            state if touch.wants.are_met_by(state) => return Ok(()),
+            state if touch.wants.are_met_by(state) => {
+                is_begun.then(|| begun::count(toucher, pager, entered));
+                return Ok(());
+            }
             State::Resident | State::Lent => unreachable!("whatever is wanted of a page can be had where it is mapped"),
             State::Poisoned(code) => return Err(PagingCause::of_page(code)),
             State::Untouched if pager.lend(region, page) => {
@@ -158,6 +169,10 @@ fn bring_for<M: Machine>(
                 Local::NoRoom => waits_for = PagingCause::LocalMemoryFull,
                 Local::Later => {}
             },
+            State::Remote if !has_looked => {
+                (has_looked, is_begun) = (true, begun::fetch_object(toucher, touch));
+                continue;
+            }
             State::Remote => match toucher.fetch(&Miss { touch, seen, entered, deadline }) {
                 Attempt::Over(result) => return result,
                 Attempt::Raced => continue,
@@ -188,26 +203,6 @@ fn bring_for<M: Machine>(
     }
 }
 
-/// Begins to fetch `count` pages from `first` on, which are about to be touched; more than one is fetched at a time
-/// then.
-pub(crate) fn fetch_range<M: Machine>(region: &Arc<RegionCore<M>>, first: PageIndex, count: u32) {
-    let pager = &*region.pager;
-    let is_remote = |page: &u32| region.table.load(PageIndex(*page)).state() == State::Remote;
-    let remote = (first.0..first.0 + count).filter(is_remote).take(2).count();
-    if pager.child.is_one() || remote < 2 {
-        return;
-    }
-    let now = M::now();
-    match Toucher::of_this_thread(pager) {
-        Toucher::Unithread { port, .. } => port.lock().fetch_range(region, first, count, port.turn(pager, now)),
-        Toucher::Thread => {
-            let mut inner = GuestPort::borrow(pager);
-            let turn = inner.port().turn(pager, now);
-            inner.fetch_range(region, first, count, turn);
-        }
-    }
-}
-
 impl<M: Machine> Clone for Toucher<'_, M> {
     fn clone(&self) -> Self {
         *self
@@ -218,7 +213,7 @@ impl<M: Machine> Copy for Toucher<'_, M> {}
 
 impl<'a, M: Machine> Toucher<'a, M> {
     #[inline]
-    fn of_this_thread(pager: &'a Pager<M>) -> Self {
+    pub(crate) fn of_this_thread(pager: &'a Pager<M>) -> Self {
         let Some((port, token, policy)) = M::bound_unithread(pager.id) else { return Self::Thread };
         let port = pager.port(port);
         let may_yield = match policy {

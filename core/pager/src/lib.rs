@@ -39,6 +39,7 @@
 mod advice;
 mod atomic;
 mod audit;
+mod begun;
 mod blocks;
 mod budget;
 mod clean_drop;

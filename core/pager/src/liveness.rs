@@ -8,6 +8,7 @@
 //! (`digest`), because they are needed also while the page is local: a page of which something was freed and nothing
 //! stored is clean, and only who knows what the node has of it can tell.
 
+use std::ops::Range;
 use std::sync::{Arc, OnceLock};
 
 use yonder_heap::PageMap;
@@ -29,6 +30,12 @@ pub trait Liveness: Send + Sync {
     fn object_at(&self, _page: PageIndex) -> Option<u32> {
         None
     }
+
+    /// The pages of the small object that the byte at `offset` belongs to, if it lies in several and that is known: who
+    /// touches one of them will probably want the others. Asked on the fault path.
+    fn small_object_at(&self, _offset: u64) -> Option<Range<u32>> {
+        None
+    }
 }
 
 /// Of a region whose bytes are the heap's, the first page for the first. See [`PageMap`] for why no lock is needed.
@@ -39,6 +46,10 @@ impl Liveness for PageMap {
 
     fn object_at(&self, page: PageIndex) -> Option<u32> {
         self.run_at(page)
+    }
+
+    fn small_object_at(&self, offset: u64) -> Option<Range<u32>> {
+        self.pages_of_object(offset)
     }
 }
 
@@ -61,6 +72,12 @@ impl Owner {
     #[inline]
     pub(crate) fn object_at(&self, page: PageIndex) -> Option<u32> {
         self.0.get()?.object_at(page)
+    }
+
+    /// See [`Liveness::small_object_at`].
+    #[inline]
+    pub(crate) fn small_object_at(&self, offset: u64) -> Option<Range<u32>> {
+        self.0.get()?.small_object_at(offset)
     }
 
     /// What has to be kept of a page that no store can reach; `None` if nothing.

@@ -22,6 +22,8 @@ struct Shard {
     stalled: AtomicU64,
     /// The part of it in which no CPU was used.
     slept: AtomicU64,
+    /// Touches that had no trap: their pages were brought before they could be missed.
+    without_trap: AtomicU64,
 }
 
 impl Stalls {
@@ -33,6 +35,16 @@ impl Stalls {
         if slept > 0 {
             shard.slept.fetch_add(slept, Ordering::Relaxed);
         }
+    }
+
+    /// The calling thread brings a missing page without a trap.
+    pub(crate) fn had_no_trap<M: Machine>(&self) {
+        self.0[M::guest_number() % SHARDS].without_trap.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Touches that had no trap.
+    pub(crate) fn without_trap(&self) -> u64 {
+        self.0.iter().map(|shard| shard.without_trap.load(Ordering::Relaxed)).sum()
     }
 
     /// How long all together were held up, and how long without a CPU of that.

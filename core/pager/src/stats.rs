@@ -149,6 +149,8 @@ pub struct FaultStages {
 pub struct Stats {
     /// Faults that needed a fetch.
     pub major_faults: u64,
+    /// Those of them whose page was fetched together with others, by one touch or for one copy.
+    pub begun_faults: u64,
     /// Faults that needed none: standby pages, first touches, pages that others were fetching.
     pub minor_faults: u64,
     /// Of the minor faults, first touches.
@@ -210,6 +212,8 @@ pub struct Stats {
     pub stalled_ns: Nanos,
     /// The part of that in which they used no CPU.
     pub slept_ns: Nanos,
+    /// Faults of threads that had no trap, because whoever was about to touch the page has brought it first.
+    pub untrapped_faults: u64,
     /// CPU time of the reclaimer thread in nanoseconds.
     pub reclaim_cpu_ns: u64,
     /// Limit of local memory in pages.
@@ -250,7 +254,7 @@ impl Stats {
     /// Of these, the pages that were far.
     #[must_use]
     pub fn fetched_pages(&self) -> u64 {
-        self.major_faults + self.prefetch_used_pages
+        (self.major_faults + self.prefetch_used_pages).saturating_sub(self.begun_faults)
     }
 }
 
@@ -274,7 +278,7 @@ macro_rules! counters {
 counters! {
     /// Those of a port.
     PortStats {
-        major_faults, zero_faults, rescues, kept_in_frames, delegated_installs, joins, prefetched_pages, prefetch_hits,
+        major_faults, begun_faults, zero_faults, rescues, kept_in_frames, delegated_installs, joins, prefetched_pages, prefetch_hits,
         prefetch_used_pages, advised_ahead_pages, guide_reads, paging_errors, fetch_retries, fetched_bytes,
         saved_fetch_bytes,
     }
@@ -326,7 +330,10 @@ impl<M: Machine> Pager<M> {
             port.stages.add_to(&mut stats.stages);
             stats.in_flight += u64::from(port.outstanding());
         }
-        stats.minor_faults = stats.zero_faults + stats.rescues + stats.joins + stats.prefetch_hits;
+        // Each has joined what it has begun, or found it here.
+        let minor = stats.zero_faults + stats.rescues + stats.joins + stats.prefetch_hits;
+        stats.minor_faults = minor.saturating_sub(stats.begun_faults);
+        stats.major_faults += stats.begun_faults;
         self.reclaim.stats.add_to(&mut stats);
         let usage = self.local.usage();
         stats.charged_pages = usage.charged;
@@ -340,6 +347,7 @@ impl<M: Machine> Pager<M> {
         let touched = |number| self.region_table.with(number, |core| core.table.touched_pages());
         stats.touched_pages = self.region_table.numbers().filter_map(touched).sum();
         [stats.stalled_ns, stats.slept_ns] = self.stalls.sums();
+        stats.untrapped_faults = self.stalls.without_trap();
         stats.reclaim_cpu_ns = self.reclaim.signals.cpu_ns();
         stats
     }

@@ -14,20 +14,17 @@
 //! UNSAFETY: memory of the program at the addresses that it gives the kernel.
 
 use std::ffi::c_int;
-use std::ops::Range;
 use std::sync::atomic::Ordering;
 
 use libc::iovec;
 use yonder_intercept::{Call, Interrupted, STUB};
 use yonder_paging::Hold;
-use yonder_preload_protocol::WINDOW;
 use yonder_syscalls::{Access, Buffer, Buffers, Instruction, Issuer, Length, Plan, Stub, plan, syscall};
 
 use crate::bounce::Local;
-use crate::far::{Far, far, is_far};
+use crate::far::{Far, far};
 use crate::held::hold_for_good;
 use crate::lists::Lists;
-use crate::mapped::is_allowed;
 use crate::{maps, signals};
 
 /// Buffers of one call that are copied or held: as many as it has arguments.
@@ -37,16 +34,10 @@ const FUTEXES_MAX: usize = 2;
 /// How often a call on such a word is made again. Its page may be swept between a touch and the kernel's look, but
 /// hardly so often: then another address is not the program's.
 const FUTEX_TRIES: usize = 1000;
-/// Longest text that the kernel takes: a path.
-const TEXT_BYTES_MAX: usize = libc::PATH_MAX as usize;
 /// Bytes that are copied at a time, but of a message, which is never cut.
 pub(crate) const PIECE_BYTES: u64 = 1 << 20;
 
-/// Bytes that are brought, and then copied, at a time: as many as a window of the prefetcher has, few enough to be here
-/// still when they are copied.
-const BROUGHT_BYTES: usize = 128 << 10;
-
-const EFAULT: i64 = -(libc::EFAULT as i64);
+pub(crate) const EFAULT: i64 = -(libc::EFAULT as i64);
 
 /// The program of the filter that sends calls on far memory back.
 pub(crate) fn filter() -> Vec<Instruction> {
@@ -318,119 +309,6 @@ impl Far {
         self.check(offset, size_of::<u32>(), libc::PROT_READ)?;
         yonder_trap::hold_back(|| self.region().probe(offset)).map_err(|_| EFAULT)
     }
-
-    /// Copies from far memory, if the program could.
-    fn read(&self, offset: u64, into: &mut [u8]) -> Result<(), i64> {
-        self.check(offset, into.len(), libc::PROT_READ)?;
-        for (part, at) in into.chunks_mut(BROUGHT_BYTES).zip((offset..).step_by(BROUGHT_BYTES)) {
-            self.bring(at, part.len())?;
-            self.region().read(at, part).map_err(|_| EFAULT)?;
-        }
-        Ok(())
-    }
-
-    /// Copies to far memory, if the program could.
-    fn write(&self, offset: u64, from: &[u8]) -> Result<(), i64> {
-        self.check(offset, from.len(), libc::PROT_WRITE)?;
-        for (part, at) in from.chunks(BROUGHT_BYTES).zip((offset..).step_by(BROUGHT_BYTES)) {
-            self.bring(at, part.len())?;
-            self.region().write(at, part).map_err(|_| EFAULT)?;
-        }
-        Ok(())
-    }
-
-    /// Brings what is missing of memory that is about to be copied: no page of it costs a trap then, and all are fetched
-    /// together. What is taken away again meanwhile the copy brings. Whoever observes faults sees those of copies too.
-    fn bring(&self, offset: u64, bytes: usize) -> Result<(), i64> {
-        let region = self.region();
-        // In the middle of the pager nothing may fault, as a stack in far memory could.
-        let on_stack = 0u8;
-        if region.is_all_resident(offset, bytes) || region.is_observed() || is_far((&raw const on_stack).addr()) {
-            return Ok(());
-        }
-        yonder_trap::hold_back(|| region.bring(offset, bytes)).map_err(|_| EFAULT)
-    }
-
-    /// Puts back what has come of the descriptors of a `poll`: of each eight bytes the kernel stores the last two,
-    /// while other threads may change the others.
-    fn put_events(&self, offset: u64, polled: &[u8]) -> Result<(), i64> {
-        const COME: Range<usize> = 6..8;
-        let mut now = [0; size_of::<libc::pollfd>()];
-        for (each, at) in polled.chunks_exact(now.len()).zip((offset..).step_by(now.len())) {
-            self.read(at, &mut now)?;
-            if now[COME] != each[COME] {
-                self.write(at + COME.start as u64, &each[COME])?;
-            }
-        }
-        Ok(())
-    }
-
-    /// Whether anything can be stored at an address. To be asked before the kernel takes it from where it is; how much
-    /// it is shows later.
-    pub(crate) fn check_first(&self, address: usize) -> Result<(), i64> {
-        self.offset(address).map_or(Ok(()), |offset| self.check(offset, 1, libc::PROT_WRITE))
-    }
-
-    /// A copy on the program's behalf meets its protection as the kernel's would, and not as a fault.
-    fn check(&self, offset: u64, bytes: usize, prot: c_int) -> Result<(), i64> {
-        let start = WINDOW.start + offset as usize;
-        if is_allowed(start..start + bytes, prot) { Ok(()) } else { Err(EFAULT) }
-    }
-
-    /// Copies what the program has at an address, wherever that is.
-    pub(crate) fn get<T>(&self, address: usize, into: &mut [T]) -> Result<(), i64> {
-        // SAFETY: any bytes are valid in the structures of the kernel that this is used for; the slice is as long.
-        let bytes = unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
-        if is_far(address) && !bytes.is_empty() {
-            let offset = self.offset(address).ok_or(EFAULT)?;
-            self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
-            return self.read(offset, bytes);
-        }
-        // SAFETY: the program says that so much is there, and the slice is ours.
-        unsafe { pointer::<u8>(address).copy_to_nonoverlapping(bytes.as_mut_ptr(), bytes.len()) };
-        Ok(())
-    }
-
-    /// Copies to where the program has memory, wherever that is.
-    pub(crate) fn put<T>(&self, address: usize, from: &[T]) -> Result<(), i64> {
-        // SAFETY: the slice is as long; what is copied are structures of the kernel and bytes.
-        let bytes = unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<u8>(), size_of_val(from)) };
-        if is_far(address) && !bytes.is_empty() {
-            let offset = self.offset(address).ok_or(EFAULT)?;
-            self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
-            return self.write(offset, bytes);
-        }
-        // SAFETY: the program says that so much is there, and the slice is ours.
-        unsafe { pointer_mut::<u8>(address).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
-        Ok(())
-    }
-
-    /// The 32 bits at an address, zeros if that is null.
-    fn word(&self, address: usize) -> Result<u32, i64> {
-        let mut word = [0];
-        if address != 0 {
-            self.get(address, &mut word)?;
-        }
-        Ok(word[0])
-    }
-
-    /// Bytes of a text, with the zero at its end.
-    fn text_bytes(&self, address: usize) -> Result<u64, i64> {
-        const STEP: usize = 64;
-        let mut bytes = 0;
-        while bytes < TEXT_BYTES_MAX {
-            // Up to a multiple of the step, so that no page behind the text is touched.
-            let step = STEP - (address + bytes) % STEP;
-            let mut part = [0; STEP];
-            let offset = self.offset(address + bytes).ok_or(EFAULT)?;
-            self.read(offset, &mut part[..step])?;
-            if let Some(zero) = part[..step].iter().position(|byte| *byte == 0) {
-                return Ok((bytes + zero + 1) as u64);
-            }
-            bytes += step;
-        }
-        Err(-i64::from(libc::ENAMETOOLONG))
-    }
 }
 
 /// Whether a call is a transfer of a list of buffers, which is its second argument.
@@ -488,10 +366,10 @@ fn is_regular(fd: u64) -> bool {
     make(&call) == 0 && stat.st_mode & libc::S_IFMT == libc::S_IFREG
 }
 
-fn pointer<T>(address: usize) -> *const T {
+pub(crate) fn pointer<T>(address: usize) -> *const T {
     std::ptr::with_exposed_provenance(address)
 }
 
-fn pointer_mut<T>(address: usize) -> *mut T {
+pub(crate) fn pointer_mut<T>(address: usize) -> *mut T {
     std::ptr::with_exposed_provenance_mut(address)
 }

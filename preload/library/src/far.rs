@@ -325,6 +325,11 @@ impl Far {
         (offset < self.region().bytes()).then_some(offset)
     }
 
+    /// Whether this process is a forked child, and the far memory its parent's.
+    pub(crate) fn is_of_parent(&self) -> bool {
+        self.forked.load(Ordering::Relaxed)
+    }
+
     /// This process is a forked child: its parent's place on the board is not its own, nor are its parent's settings.
     pub(crate) fn is_child(&self) {
         self.forked.store(true, Ordering::Relaxed);

@@ -15,10 +15,10 @@
 //! memory that is not what it should be.
 //!
 //! Files: `far` when it begins; `auto` how much of it is local; `recorded` what it keeps of its faults; `heap`,
-//! `malloc`, `maps`, `mapped`, `reserved` what is far; `calls`, `bounce`, `lists`, `transfers`, `held` system calls;
-//! `signals`, `older_signals`, `robust`, `process`, `forks`, `descriptors` what the program may do with signals,
-//! mutexes, processes and descriptors, `refused` what it may not, `ending` its end, `go` and `zygote` whose memory
-//! stays local; `callers` whose call it is; `libc_own` the C library behind, `functions` where it has what.
+//! `malloc`, `maps`, `mapped`, `reserved` what is far; `calls`, `copies`, `bounce`, `lists`, `transfers`, `held`
+//! system calls; `signals`, `older_signals`, `robust`, `process`, `forks`, `descriptors` what the program may do with
+//! signals, mutexes, processes and descriptors, `refused` what it may not, `ending` its end, `go` and `zygote` whose
+//! memory stays local; `callers` whose call it is; `libc_own` the C library behind, `functions` where it has what.
 //!
 //! Invariants:
 //! - No code of this library touches far memory while it holds a lock, but for copies on behalf of the program.
@@ -31,6 +31,7 @@ mod auto;
 mod bounce;
 mod callers;
 mod calls;
+mod copies;
 mod descriptors;
 mod ending;
 mod far;

@@ -43,13 +43,14 @@ impl Effort {
     #[must_use]
     pub fn of(stats: &Stats) -> Self {
         let trap = TRAP.load(Ordering::Relaxed);
-        let traps = (stats.major_faults + stats.minor_faults) * trap;
+        let trapped = (stats.major_faults + stats.minor_faults).saturating_sub(stats.untrapped_faults);
+        let traps = trapped * trap;
         // Who waits for a page uses a CPU as long as it does not sleep.
         let not_work = stats.reclaim_cpu_ns + stats.stalled_ns.saturating_sub(stats.slept_ns) + traps;
         let worked = process_cpu().saturating_sub(not_work);
         // What is taken off is in part an estimate, and work does not go back.
         let worked = WORKED.fetch_max(worked, Ordering::Relaxed).max(worked);
-        let fetching = stats.stages.total.sum() + (stats.major_faults + stats.prefetch_hits) * trap;
+        let fetching = stats.stages.total.sum() + (stats.major_faults + stats.prefetch_hits).min(trapped) * trap;
         Self { worked, stalled: stats.stalled_ns + traps, fetching }
     }
 }

@@ -165,8 +165,9 @@ impl Region {
         self.core.bring(offset).map_err(|cause| self.core.error(offset, cause))
     }
 
-    /// Makes the pages of `bytes` at `offset` resident without traps, and fetches those that are far together: for a copy
-    /// that is about to be made. Each may be taken away again at any time, so bring no more than is copied at once.
+    /// Makes the pages of `bytes` at `offset` resident without traps, and fetches those that are far together: for a
+    /// copy that is about to be made. Each may be taken away again at any time, so bring no more than is copied at
+    /// once.
     pub fn bring(&self, offset: u64, bytes: usize) -> Result<(), PagingError> {
         self.assert_within(offset, bytes);
         if bytes == 0 {

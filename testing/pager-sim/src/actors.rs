@@ -19,7 +19,7 @@ use yonder_pager::machine::Machine;
 use yonder_pager::{Advice, Pager, PagingCause};
 
 use crate::machine::Simulated;
-use crate::program::{At, Region, WORDS, clear, forget, hold, load, look, store};
+use crate::program::{At, Region, WORDS, bring, clear, forget, hold, load, look, store};
 use crate::world::{below, park, with};
 
 use crowd::crowd;
@@ -77,7 +77,8 @@ fn anywhere(last: &mut u32) -> At {
 
 fn hold_some(common: &Common, last: &mut u32) {
     let (at, most) = (anywhere(last), with(|world| world.settings.region_pages()));
-    hold(&common.shared, at, (1 + below(3) as u32).min(most - at.page));
+    let pages = (1 + below(3) as u32).min(most - at.page);
+    if below(4) == 0 { bring(&common.shared, at, pages) } else { hold(&common.shared, at, pages) }
 }
 
 /// One access of a thread or a unithread. `own` are pages that nobody else uses.

@@ -180,6 +180,17 @@ pub(crate) fn look(region: &Region, at: At) -> Result<(), PagingCause> {
     end(region, at, result)
 }
 
+/// Brings a few pages together, and reads them: they may be away again by then.
+pub(crate) fn bring(region: &Region, at: At, pages: u32) {
+    match region.bring_all(u64::from(at.page) * PAGE_BYTES as u64, pages as usize * PAGE_BYTES) {
+        Ok(()) => (at.page..at.page + pages).for_each(|page| _ = load(region, At { page, ..at })),
+        Err((offset, cause)) => {
+            let at = At { page: PageIndex::containing(offset).0, ..at };
+            oracle::check_failure((region.memory().address, at.page), cause);
+        }
+    }
+}
+
 /// Holds a few pages, and has no fault on them meanwhile.
 pub(crate) fn hold(region: &Region, at: At, pages: u32) {
     match region.hold(u64::from(at.page) * PAGE_BYTES as u64, pages as usize * PAGE_BYTES) {

@@ -287,3 +287,21 @@ fn two_pages_are_a_run_if_that_is_what_is_asked_for() {
     free_run(&mut heap, run);
     free_run(&mut heap, run + PAGE);
 }
+
+#[test]
+fn an_object_in_several_pages_is_found_by_any_byte_of_it() {
+    let mut heap = Heap::new(64 * PAGE);
+    let mut alloc = |bytes| heap.alloc(bytes, 1).unwrap();
+    // Slabs of sixteen pages, in which slots of 4,368 bytes follow one another.
+    let offsets: Vec<u64> = (0..15).map(|_| alloc(4_300)).collect();
+    let (small, run) = (alloc(100), alloc(3 * PAGE));
+    for offset in &offsets {
+        let pages = Some((offset / PAGE) as u32..((offset + 4_367) / PAGE) as u32 + 1);
+        assert_eq!(
+            [0, 2_000, 4_367].map(|byte| heap.map().pages_of_object(offset + byte)),
+            [(); 3].map(|()| pages.clone())
+        );
+    }
+    let behind = offsets.iter().max().unwrap() + 4_368;
+    assert_eq!([behind, small, run, u64::MAX].map(|offset| heap.map().pages_of_object(offset)), [(); 4].map(|()| None));
+}

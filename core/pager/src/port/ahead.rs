@@ -12,6 +12,7 @@
 //! Invariants: a fetch in phase `Ready` has no waiters. What is fetched ahead is charged like what is fetched on
 //! demand, and only while faults have room to spare.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::pagetable::State;
@@ -64,7 +65,7 @@ pub(super) struct PrefetchWindow {
     pub(super) number: u64,
     /// What its first touch leads to, as long as nobody has touched it.
     pub(super) followed: Option<Followed>,
-    pub(super) is_guides: bool,
+    pub(super) wanted_by: WantedBy,
 }
 
 /// A window by its place, and by the number that tells it from others that had the place or will have it.
@@ -79,6 +80,17 @@ pub(super) struct MadeWindow {
 pub(super) struct WindowStep {
     pub(super) window: usize,
     pub(super) step: usize,
+}
+
+/// Who wants the pages of a window.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum WantedBy {
+    Sequence,
+    Guide,
+    /// Who knows that they are about to be touched.
+    Range,
+    /// Who has touched one of them: they are mapped together, whichever that is.
+    Object,
 }
 
 /// What the first touch of a window leads to.
@@ -111,7 +123,7 @@ impl PrefetchWindows {
 
     pub(super) fn new(prefetch: Option<Prefetch>, first_slot: u16) -> Self {
         let prefetch = prefetch.map(|prefetch| (Prefetcher::new(prefetch.algorithm), prefetch.queue));
-        let none = PrefetchWindow { in_use: 0, number: 0, followed: None, is_guides: false };
+        let none = PrefetchWindow { in_use: 0, number: 0, followed: None, wanted_by: WantedBy::Sequence };
         let wanted = Vec::with_capacity(if prefetch.is_some() { WINDOWS * WINDOW_SLOTS } else { 0 });
         Self { prefetch, windows: [none; WINDOWS], first_slot, in_use: 0, made: 0, unused_of_guide: 0, wanted }
     }
@@ -284,10 +296,10 @@ impl<M: Machine> PortInner<M> {
         self.abandon(slot, turn.pager);
         self.end(slot, Ok(()), turn.now);
         let WindowStep { window, .. } = self.ahead.place(slot);
-        if self.ahead.windows[window].is_guides {
-            self.ahead.unused_of_guide += 1;
-        } else if let Some((prefetcher, _)) = &mut self.ahead.prefetch {
-            prefetcher.unused(1);
+        match (self.ahead.windows[window].wanted_by, &mut self.ahead.prefetch) {
+            (WantedBy::Guide, _) => self.ahead.unused_of_guide += 1,
+            (WantedBy::Sequence, Some((prefetcher, _))) => prefetcher.unused(1),
+            _ => {}
         }
     }
 
@@ -318,11 +330,49 @@ impl<M: Machine> PortInner<M> {
         if touch == Touch::Miss && self.guests.is_alone() {
             await_room(turn, plan.count);
         }
-        let Some(pages) = self.fetch_plan(plan, Some(Followed::ByNext), region, turn) else { return };
+        self.follow(plan, region, turn);
+    }
+
+    /// Fetches a window of a sequence, as far as that is possible.
+    fn follow(&mut self, plan: Plan, region: &Arc<RegionCore<M>>, turn: Turn<'_, M>) {
+        let Some(pages) = self.fetch_plan(plan, WantedBy::Sequence, region, turn) else { return };
         if let Some((prefetcher, _)) = &mut self.ahead.prefetch
             && pages < plan.count
         {
             prefetcher.shortened(&plan, pages);
+        }
+    }
+
+    /// A page of a small object has been missed, which lies in these pages: fetches those that are far, the touched one
+    /// last, so that all are here when it is, and are mapped with it. Whether it is on its way; if not, it is fetched
+    /// as any other.
+    pub(crate) fn fetch_object(&mut self, touch: &FaultTouch<'_, M>, pages: Range<u32>, turn: Turn<'_, M>) -> bool {
+        let (region, page) = (touch.region, touch.page());
+        let is_advised = region.random.around(page).is_some() || region.ahead.around(page).is_some();
+        // A guide is told of every miss.
+        if self.ahead.prefetch.is_none() || self.guided.is_some() || is_advised {
+            return false;
+        }
+        let Some(MadeWindow { window, .. }) = self.begin_window(WantedBy::Object, None, turn) else { return false };
+        let is_under_way = self.fetch_together(window, pages.clone(), touch, turn);
+        if is_under_way {
+            self.fetch_behind(region, pages, turn);
+        }
+        is_under_way
+    }
+
+    /// Fetches `pages`, at most [`WINDOW_PAGES_MAX`], which are about to be touched.
+    pub(crate) fn bring_range(&mut self, region: &Arc<RegionCore<M>>, pages: Range<u32>, turn: Turn<'_, M>) {
+        self.fetch_range(region, PageIndex(pages.start), pages.len().narrow_u32(), turn);
+        self.fetch_behind(region, pages, turn);
+    }
+
+    /// What follows pages that were fetched together, if these follow others.
+    fn fetch_behind(&mut self, region: &Arc<RegionCore<M>>, pages: Range<u32>, turn: Turn<'_, M>) {
+        if let Some((prefetcher, _)) = &mut self.ahead.prefetch
+            && let Some(plan) = prefetcher.fetched_together(region.number, pages)
+        {
+            self.follow(plan, region, turn);
         }
     }
 
@@ -331,7 +381,7 @@ impl<M: Machine> PortInner<M> {
         if self.ahead.prefetch.is_some() {
             let plan = Plan { region: region.number, first, stride: 1, count };
             // Who cannot have a window fetches page by page.
-            let _ = self.fetch_plan(plan, None, region, turn);
+            let _ = self.fetch_plan(plan, WantedBy::Range, region, turn);
         }
     }
 
@@ -339,11 +389,12 @@ impl<M: Machine> PortInner<M> {
     fn fetch_plan(
         &mut self,
         plan: Plan,
-        followed: Option<Followed>,
+        wanted_by: WantedBy,
         region: &Arc<RegionCore<M>>,
         turn: Turn<'_, M>,
     ) -> Option<u32> {
-        let MadeWindow { window, .. } = self.begin_window(followed, turn)?;
+        let followed = (wanted_by == WantedBy::Sequence).then_some(Followed::ByNext);
+        let MadeWindow { window, .. } = self.begin_window(wanted_by, followed, turn)?;
         Some(self.extend_window(WindowStep { window, step: 0 }, plan, region, turn).pages)
     }
 }

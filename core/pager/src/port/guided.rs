@@ -17,7 +17,7 @@ use yonder_guide::{
 };
 use yonder_units::{Nanos, Narrow, PAGE_BYTES, PageIndex};
 
-use super::ahead::{Followed, MadeWindow, WindowStep};
+use super::ahead::{Followed, MadeWindow, WantedBy, WindowStep};
 use super::windows::await_room;
 use super::{FetchReservation, Phase, PortInner};
 use crate::fault::{FaultTouch, Wants};
@@ -341,7 +341,7 @@ impl<M: Machine> Reach for Hands<'_, M> {
             let made = match open {
                 Some(made) if self.host.batch_steps + count as usize <= WINDOW_PAGES_MAX as usize => made,
                 _ => {
-                    let made = self.inner.begin_window(Some(Followed::ByGuide), self.turn);
+                    let made = self.inner.begin_window(WantedBy::Guide, Some(Followed::ByGuide), self.turn);
                     let Some(made) = made else { return false };
                     (self.host.batch, self.host.batch_steps) = (Some(made), 0);
                     made

@@ -3,15 +3,16 @@
 //! Invariant: the slots of a window are used from its first on, so what has arrived is mapped in the order in which it
 //! will probably be touched, neighbours with one call of the kernel.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use crate::pagetable::{Event, State};
 use crate::prefetch::Plan;
 use yonder_units::{Nanos, Narrow, PageIndex};
 
-use super::ahead::{Followed, MadeWindow, PrefetchWindow, WINDOW_SLOTS, WINDOWS, WindowStep};
+use super::ahead::{Followed, MadeWindow, PrefetchWindow, WINDOW_SLOTS, WINDOWS, WantedBy, WindowStep};
 use super::{FetchRequest, FetchReservation, Phase, PortInner};
-use crate::fault::Wants;
+use crate::fault::{FaultTouch, Wants};
 use crate::install::InstallSource;
 use crate::machine::Machine;
 use crate::region::RegionCore;
@@ -29,17 +30,27 @@ pub(super) struct Extension {
     pub(super) steps: usize,
 }
 
+/// Whether a page is fetched ahead.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Taken {
+    Yes,
+    /// It is here, on its way, or not there.
+    NotFar,
+    /// There is no room for it, nor for others.
+    NoRoom,
+}
+
 impl<M: Machine> PortInner<M> {
     /// Makes a window without pages; `None` if none is free.
-    pub(super) fn begin_window(&mut self, followed: Option<Followed>, turn: Turn<'_, M>) -> Option<MadeWindow> {
+    pub(super) fn begin_window(
+        &mut self,
+        wanted_by: WantedBy,
+        followed: Option<Followed>,
+        turn: Turn<'_, M>,
+    ) -> Option<MadeWindow> {
         let window = self.free_window(turn)?;
         self.ahead.made += 1;
-        self.ahead.windows[window] = PrefetchWindow {
-            in_use: 0,
-            number: self.ahead.made,
-            followed,
-            is_guides: followed == Some(Followed::ByGuide),
-        };
+        self.ahead.windows[window] = PrefetchWindow { in_use: 0, number: self.ahead.made, followed, wanted_by };
         Some(MadeWindow { window, number: self.ahead.made })
     }
 
@@ -58,11 +69,15 @@ impl<M: Machine> PortInner<M> {
         turn: Turn<'_, M>,
     ) -> Extension {
         let extension = self.fetch_pages(from, plan, region, turn);
-        // What is posted is sent by a poll, and the next one may be long from now.
+        self.send_ahead(turn);
+        extension
+    }
+
+    /// What is posted is sent by a poll, and the next one may be long from now.
+    fn send_ahead(&mut self, turn: Turn<'_, M>) {
         let mut completions = std::mem::take(&mut self.completions);
         self.poll_ahead(&mut completions, turn);
         self.completions = completions;
-        extension
     }
 
     /// A window without fetches: a free one, or the oldest, if it can be emptied.
@@ -81,51 +96,101 @@ impl<M: Machine> PortInner<M> {
         region: &Arc<RegionCore<M>>,
         turn: Turn<'_, M>,
     ) -> Extension {
-        let Turn { port, pager, now } = turn;
-        let deadline = now + pager.node.fault_timeout();
         let mut steps = 0;
         for (pages, page) in plan.pages().enumerate() {
             let so_far = Extension { pages: pages.narrow_u32(), steps };
-            if page.index() >= region.table.pages() || pager.room_ahead() == 0 {
-                return so_far;
-            }
-            let seen = region.table.load(page);
-            if seen.state() != State::Remote {
-                continue;
-            }
-            let Some(reservation) = FetchReservation::take(pager, Wants::Mapping) else { return so_far };
             let slot = self.ahead.slot(WindowStep { window, step: first + steps });
-            if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
-                reservation.give_back(pager);
-                continue;
+            match self.take_ahead(slot, page, region, turn) {
+                Taken::Yes => steps += 1,
+                Taken::NotFar => continue,
+                Taken::NoRoom => return so_far,
             }
-            steps += 1;
-            self.ahead.windows[window].in_use += 1;
-            self.ahead.in_use += 1;
-            self.fill(&FetchRequest { region, page, slot, reservation, entered: now, deadline });
-            if !self.post(slot, turn) {
-                // It was not posted, and ends as if it had been lost.
-                self.drop_ahead(slot, turn);
+            if !self.post_ahead(slot, turn) {
                 return so_far;
             }
-            port.stats.prefetched_pages.add(1);
         }
         Extension { pages: plan.count, steps }
     }
 
-    /// Maps what has arrived of a window, from `slot` on; whether the page of `slot` is.
+    /// Fetches those of `pages` that are far into a window without any, the touched one last. Whether it is on its way.
+    pub(super) fn fetch_together(
+        &mut self,
+        window: usize,
+        pages: Range<u32>,
+        touch: &FaultTouch<'_, M>,
+        turn: Turn<'_, M>,
+    ) -> bool {
+        let (mut steps, mut touched) = (0, None);
+        for page in pages.take(WINDOW_SLOTS).map(PageIndex) {
+            let slot = self.ahead.slot(WindowStep { window, step: steps });
+            match self.take_ahead(slot, page, touch.region, turn) {
+                Taken::Yes => steps += 1,
+                Taken::NotFar => continue,
+                Taken::NoRoom => break,
+            }
+            if page == touch.page() {
+                touched = Some(slot);
+            }
+        }
+        for step in 0..steps {
+            let slot = self.ahead.slot(WindowStep { window, step });
+            if Some(slot) != touched {
+                self.post_ahead(slot, turn);
+            }
+        }
+        let is_under_way = touched.is_some_and(|slot| self.post_ahead(slot, turn));
+        self.send_ahead(turn);
+        is_under_way
+    }
+
+    /// Takes all that a fetch ahead needs, and moves the page's entry to `Fetching`.
+    fn take_ahead(&mut self, slot: u16, page: PageIndex, region: &Arc<RegionCore<M>>, turn: Turn<'_, M>) -> Taken {
+        let Turn { pager, now, .. } = turn;
+        if page.index() >= region.table.pages() || pager.room_ahead() == 0 {
+            return Taken::NoRoom;
+        }
+        let seen = region.table.load(page);
+        if seen.state() != State::Remote {
+            return Taken::NotFar;
+        }
+        let Some(reservation) = FetchReservation::take(pager, Wants::Mapping) else { return Taken::NoRoom };
+        if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
+            reservation.give_back(pager);
+            return Taken::NotFar;
+        }
+        let WindowStep { window, .. } = self.ahead.place(slot);
+        self.ahead.windows[window].in_use += 1;
+        self.ahead.in_use += 1;
+        let deadline = now + pager.node.fault_timeout();
+        self.fill(&FetchRequest { region, page, slot, reservation, entered: now, deadline });
+        Taken::Yes
+    }
+
+    /// Posts the read of a slot that was taken. If that is not possible it ends as if it had been lost.
+    fn post_ahead(&mut self, slot: u16, turn: Turn<'_, M>) -> bool {
+        let is_posted = self.post(slot, turn);
+        if is_posted {
+            turn.port.stats.prefetched_pages.add(1);
+        } else {
+            self.drop_ahead(slot, turn);
+        }
+        is_posted
+    }
+
+    /// Maps what has arrived of a window, from `slot` on, and of an object all; whether the page of `slot` is.
     pub(super) fn map_window(&mut self, slot: u16, turn: Turn<'_, M>) -> bool {
-        let WindowStep { window, step: first } = self.ahead.place(slot);
-        let mut step = first;
+        let WindowStep { window, step: asked_for } = self.ahead.place(slot);
+        let is_whole = self.ahead.windows[window].wanted_by == WantedBy::Object;
+        let mut step = if is_whole { 0 } else { asked_for };
         while step < WINDOW_SLOTS {
-            let run = self.run_at(WindowStep { window, step }, step == first);
+            let run = self.run_at(WindowStep { window, step }, step == asked_for);
             if run == 0 {
                 step += 1;
                 continue;
             }
             let mapped = self.map_run(WindowStep { window, step }, run, turn);
             if mapped < run {
-                return step + mapped > first;
+                return step + mapped > asked_for;
             }
             step += run;
         }

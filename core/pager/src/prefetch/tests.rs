@@ -183,6 +183,18 @@ fn a_plan_ends_where_numbers_do() {
     assert_eq!((pages(2, -1), pages(u32::MAX - 1, 1), pages(10, 5)), (3, 2, 4));
 }
 
+/// What is fetched together is a sequence if it follows what was, and none if it lies anywhere.
+#[test]
+fn what_is_fetched_together_continues_what_was() {
+    let mut prefetcher = Prefetcher::new(Algorithm::Readahead);
+    let plan = |first, count| Some(Plan { region: 0, first: PageIndex(first), stride: 1, count });
+    assert_eq!(prefetcher.fetched_together(0, 100..116), None);
+    assert_eq!([300..302, 500..502].map(|pages| prefetcher.fetched_together(0, pages)), [None, None]);
+    assert_eq!(prefetcher.fetched_together(0, 116..132), plan(132, 4));
+    assert_eq!(prefetcher.touched(0, PageIndex(132), Touch::Hit), plan(136, 8));
+    assert_eq!(prefetcher.fetched_together(0, 144..148), plan(145, 16), "the first is behind the window");
+}
+
 #[test]
 fn a_plan_that_would_begin_before_the_first_page_is_empty() {
     let mut streams = Streams::new();

@@ -9,6 +9,7 @@ use crate::prefetch::WINDOW_PAGES_MAX;
 use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex};
 
 use super::RegionCore;
+use crate::begun;
 use crate::damage;
 use crate::error::PagingCause;
 use crate::fault::{self, FaultTouch, Wants};
@@ -98,18 +99,21 @@ impl<M: Machine> RegionCore<M> {
         fault::bring(&FaultTouch::of(self, offset, Wants::Mapping))
     }
 
-    /// Makes the pages of `bytes` at `offset` resident, and fetches those that are far together: for a copy that is about
-    /// to be made. Each may be taken away again at any time. An error says which page cannot be had.
+    /// Makes the pages of `bytes` at `offset` resident, and fetches those that are far together: for a copy that is
+    /// about to be made. Each may be taken away again at any time. An error says which page cannot be had.
     pub fn bring_all(self: &Arc<Self>, offset: u64, bytes: usize) -> Result<(), (u64, PagingCause)> {
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
-        let mut asked_up_to = first.0;
+        let (mut asked_up_to, mut is_begun) = (first.0, false);
         for page in (first.0..=last.0).map(PageIndex).filter(|page| !self.is_had(*page)) {
             if page.0 >= asked_up_to {
-                let count = (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX);
-                fault::fetch_range(self, page, count);
-                asked_up_to = page.0 + count;
+                asked_up_to = (last.0 + 1).min(page.0 + WINDOW_PAGES_MAX);
+                is_begun = begun::fetch_range(self, page.0..asked_up_to);
             }
-            self.bring(page.offset()).map_err(|cause| (page.offset(), cause))?;
+            let touch = FaultTouch {
+                is_begun: std::mem::take(&mut is_begun),
+                ..FaultTouch::of(self, page.offset(), Wants::Mapping)
+            };
+            fault::bring(&touch).map_err(|cause| (page.offset(), cause))?;
         }
         Ok(())
     }
@@ -129,7 +133,7 @@ impl<M: Machine> RegionCore<M> {
         registers: M::Registers<'a>,
     ) -> Result<(), PagingCause> {
         let seeing = self.observer.begin::<M>(&self.table, offset, instruction);
-        fault::bring(&FaultTouch { region: self, offset, registers: Some(registers), wants: Wants::Mapping })?;
+        fault::bring(&FaultTouch { registers: Some(registers), ..FaultTouch::of(self, offset, Wants::Mapping) })?;
         if let Some(seeing) = seeing {
             seeing.end::<M>();
         }
@@ -213,7 +217,7 @@ impl<M: Machine> RegionCore<M> {
         self.populate_lent(first, last, Recalls::AreAwaited);
         for page in (first.0..=last.0).map(PageIndex) {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
-                fault::fetch_range(self, page, (last.0 - page.0 + 1).min(WINDOW_PAGES_MAX));
+                begun::fetch_range(self, page.0..(last.0 + 1).min(page.0 + WINDOW_PAGES_MAX));
             }
             if let Err(cause) = self.bring(page.offset()) {
                 self.unhold(blocks);

@@ -172,6 +172,41 @@ fn the_rest_of_an_object_is_fetched_with_its_first_page() {
     assert_eq!(since(&far, &before, |s| s.prefetched_pages), 7, "a touch within an object says nothing of it");
 }
 
+/// Every 3 pages are a small object.
+struct SmallObjects;
+
+impl Liveness for SmallObjects {
+    fn live(&self, _page: PageIndex) -> Option<yonder_units::Vector> {
+        Some(yonder_units::Vector::WHOLE)
+    }
+
+    fn small_object_at(&self, offset: u64) -> Option<std::ops::Range<u32>> {
+        let first = PageIndex::containing(offset).0 / 3 * 3;
+        Some(first..first + 3)
+    }
+}
+
+/// A touch of any page of it maps them all, and those that follow one another are a sequence.
+#[test]
+fn a_small_object_is_fetched_as_a_whole() {
+    let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };
+    let region = filled(&far);
+    region.guide_paging(Arc::new(SmallObjects));
+    for (touched, all) in [(90, 90..93), (121, 120..123), (152, 150..153)] {
+        let before = far.stats();
+        region.probe(touched * PAGE).unwrap();
+        wait_for("the others", || region.is_all_resident(all.start * PAGE, 3 * PAGE as usize));
+        assert_eq!(since(&far, &before, |s| s.prefetched_pages), 3, "of the object at {}", all.start);
+        check(&region, all);
+        assert_eq!(since(&far, &before, |s| s.major_faults), 1, "it waits once");
+    }
+    let before = far.stats();
+    [201, 204].into_iter().for_each(|first| region.probe(first * PAGE).unwrap());
+    assert!(since(&far, &before, |s| s.prefetched_pages) > 6);
+    check(&region, 201..220);
+    assert!(since(&far, &before, |s| s.major_faults) <= 3);
+}
+
 #[test]
 fn threads_share_sequences() {
     let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };

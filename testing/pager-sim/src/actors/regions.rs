@@ -90,4 +90,11 @@ impl Liveness for Owner {
             _ => Some(Vector::WHOLE),
         }
     }
+
+    /// Of every other region some pages are of one object.
+    fn small_object_at(&self, offset: u64) -> Option<Range<u32>> {
+        const PAGES: u32 = 3;
+        let first = PageIndex::containing(offset).0 / PAGES * PAGES;
+        (self.address >> 32 & 1 == 0).then_some(first..first + PAGES)
+    }
 }
