@@ -5,6 +5,7 @@
 //! nature: a unithread of a bound worker parks (or spins, by policy), any other thread waits inline as a guest
 //! (`guests`).
 
+use std::cell::Cell;
 use std::sync::Arc;
 
 use crate::pagetable::{Entry, Event, Source, State};
@@ -38,8 +39,10 @@ pub(crate) struct FaultTouch<'a, M: Machine> {
     /// The registers at the instruction, if it had a fault.
     pub(crate) registers: Option<M::Registers<'a>>,
     pub(crate) wants: Wants,
-    /// Whether its fetch was begun for it a moment ago, with others.
-    pub(crate) is_begun: bool,
+    /// Whether its fetch was begun for it a moment ago, with others: it joins that, and is a major fault.
+    pub(crate) is_begun: Cell<bool>,
+    /// Whether there was no trap, because the page is brought before it is touched.
+    pub(crate) is_untrapped: bool,
 }
 
 /// What a touch needs of its page.
@@ -68,7 +71,7 @@ impl<'a, M: Machine> FaultTouch<'a, M> {
     /// A touch without a fault.
     #[inline]
     pub(crate) fn of(region: &'a Arc<RegionCore<M>>, offset: u64, wants: Wants) -> Self {
-        Self { region, offset, registers: None, wants, is_begun: false }
+        Self { region, offset, registers: None, wants, is_begun: Cell::new(false), is_untrapped: false }
     }
 
     pub(crate) fn page(&self) -> PageIndex {
@@ -87,7 +90,7 @@ pub(crate) struct Miss<'t, 'a, M: Machine> {
 }
 
 /// Who has touched the page.
-pub(crate) enum Toucher<'a, M: Machine> {
+enum Toucher<'a, M: Machine> {
     /// A unithread of a worker that is bound to this pager.
     Unithread { port: &'a Port<M>, token: u32, may_yield: MayYield },
     /// Any other thread.
@@ -95,7 +98,7 @@ pub(crate) enum Toucher<'a, M: Machine> {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum MayYield {
+enum MayYield {
     Now,
     AfterSpinning(Nanos),
     /// Meanwhile installs are made as this says.
@@ -125,7 +128,7 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
     if matches!(toucher, Toucher::Thread) {
         let stalled = M::now().saturating_sub(entered);
         pager.stalls.add::<M>(stalled, stalled.saturating_sub(SPUN_MAX));
-        if was_missing && touch.registers.is_none() {
+        if was_missing && touch.is_untrapped && result.is_ok() {
             pager.stalls.had_no_trap::<M>();
         }
     }
@@ -141,7 +144,6 @@ fn bring_for<M: Machine>(
     let pager = &*region.pager;
     let deadline = entered + pager.node.fault_timeout();
     let (mut waits_for, mut pauses, mut has_looked) = (PagingCause::Stuck, 0, false);
-    let mut is_begun = touch.is_begun;
     loop {
         let seen = region.table.load(page);
         M::preempt();
@@ -151,7 +153,7 @@ fn bring_for<M: Machine>(
             // Or it is write-protected, with others that are swept.
             State::Resident if touch.registers.is_some() && region.gate(page).is_closed() => {}
             state if touch.wants.are_met_by(state) => {
-                is_begun.then(|| begun::count(toucher, pager, entered));
+                touch.is_begun.get().then(|| begun::count(pager, entered));
                 return Ok(());
             }
             State::Resident | State::Lent => unreachable!("whatever is wanted of a page can be had where it is mapped"),
@@ -170,7 +172,8 @@ fn bring_for<M: Machine>(
                 Local::Later => {}
             },
             State::Remote if !has_looked => {
-                (has_looked, is_begun) = (true, begun::fetch_object(toucher, touch));
+                has_looked = true;
+                touch.is_begun.set(matches!(toucher, Toucher::Thread) && begun::fetch_object(touch));
                 continue;
             }
             State::Remote => match toucher.fetch(&Miss { touch, seen, entered, deadline }) {
@@ -213,7 +216,7 @@ impl<M: Machine> Copy for Toucher<'_, M> {}
 
 impl<'a, M: Machine> Toucher<'a, M> {
     #[inline]
-    pub(crate) fn of_this_thread(pager: &'a Pager<M>) -> Self {
+    fn of_this_thread(pager: &'a Pager<M>) -> Self {
         let Some((port, token, policy)) = M::bound_unithread(pager.id) else { return Self::Thread };
         let port = pager.port(port);
         let may_yield = match policy {

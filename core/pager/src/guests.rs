@@ -325,9 +325,18 @@ pub(crate) fn join<M: Machine>(
     }
     let token = inner.guests.free.pop()?;
     inner.join(slot, token);
-    port.stats.joins.add(1);
-    let due = inner.posted_at(slot).map_or(0, |posted| inner.guests.due_at(posted));
-    Some(wait(pager, inner, token, due, |_, _| {}).0)
+    let posted = inner.posted_at(slot);
+    let due = posted.map_or(0, |posted| inner.guests.due_at(posted));
+    if !touch.is_begun.get() {
+        port.stats.joins.add(1);
+        return Some(wait(pager, inner, token, due, |_, _| {}).0);
+    }
+    let observe = |guests: &mut Guests, end| match (end, posted) {
+        (End::At(end), Some(posted)) => guests.observe(end.saturating_sub(posted)),
+        (End::At(_), None) => {}
+        (End::BeforeItWasDue, _) => guests.overslept(),
+    };
+    Some(wait(pager, inner, token, due, observe).0)
 }
 
 /// When the wait for a fetch has ended, as far as that is known.

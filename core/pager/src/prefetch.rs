@@ -135,15 +135,22 @@ impl Prefetcher {
         plan.filter(|plan| self.payoff.planned(plan.count))
     }
 
+    /// Whether it recognises what lies side by side.
+    #[must_use]
+    pub fn knows_neighbours(&self) -> bool {
+        matches!(self.detector, Detector::Adjacent(_))
+    }
+
     /// Pages were fetched together, since they are needed together, and none of them will be told of as missed. What to
-    /// fetch ahead behind them, if they follow others that were missed or fetched so: windows are a stream's from then
-    /// on.
+    /// fetch ahead behind them, if they follow others that were missed or fetched so.
     pub fn fetched_together(&mut self, region: u32, pages: std::ops::Range<u32>) -> Option<Plan> {
         let Detector::Adjacent(recent) = &mut self.detector else { return None };
         let (first, last) = (PageIndex(pages.start), PageIndex(pages.end.checked_sub(1)?));
         let follows = recent.missed(region, first).is_some();
         recent.missed(region, last);
-        let plan = match self.streams.find(region, first, Touch::Miss) {
+        let found = self.streams.pass(region, first, pages.end);
+        self.payoff.missed(follows || found != Found::Nothing);
+        let plan = match found {
             Found::Next(plan) => Some(plan),
             Found::Nothing if follows => Some(self.streams.begin(region, last, 1)),
             Found::Within | Found::Nothing => None,

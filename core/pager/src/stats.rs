@@ -330,9 +330,7 @@ impl<M: Machine> Pager<M> {
             port.stages.add_to(&mut stats.stages);
             stats.in_flight += u64::from(port.outstanding());
         }
-        // Each has joined what it has begun, or found it here.
-        let minor = stats.zero_faults + stats.rescues + stats.joins + stats.prefetch_hits;
-        stats.minor_faults = minor.saturating_sub(stats.begun_faults);
+        stats.minor_faults = stats.zero_faults + stats.rescues + stats.joins + stats.prefetch_hits;
         stats.major_faults += stats.begun_faults;
         self.reclaim.stats.add_to(&mut stats);
         let usage = self.local.usage();

@@ -49,6 +49,11 @@ static void reads_and_writes(const char *folder) {
         right = got >= (ssize_t)bytes && memcmp(into, from, bytes) == 0 && into[-1] == 0xee && into[bytes + 5] == 0xee;
         check_of(wrote && right, "pwrite and pread of %zu", bytes);
     }
+    const unsigned char *from = cold_bytes(source, 100000);
+    unsigned char *into = cold_bytes(target, 100000);
+    errno = 0;
+    int right = pwrite(fd, from, 100000, 0) == 100000 && pread(fd, into, 100000, 0) == 100000;
+    check("what goes well leaves errno alone", right && errno == 0);
     // A short file leaves the rest of the buffer alone.
     check("ftruncate", ftruncate(fd, 100) == 0);
     memset(target, 0x55, 2 * MIB);

@@ -11,7 +11,7 @@
 #include <ucontext.h>
 
 #define BLOCK (2 * MIB)
-enum { MUTEXES = 24, CONTEXTS = 24, PLACES = 8, FILLED_MIB = 64, ALT_BYTES = 64 << 10 };
+enum { MUTEXES = 24, CONTEXTS = 24, PLACES = 9, FILLED_MIB = 64, ALT_BYTES = 64 << 10 };
 
 static volatile char *memory;
 static ucontext_t out, contexts[CONTEXTS];
@@ -132,6 +132,26 @@ static void alternate_stacks(void) {
 }
 
 // Words of the kernel in many blocks, for good.
+// What is lent when a process forks is mapped in its child, where calls find it as it is.
+static void calls_of_a_child(void) {
+    char *block = next_block();
+    memset(block, 7, BLOCK);
+    int ends[2];
+    check("a pipe", pipe(ends) == 0);
+    pid_t child = fork();
+    if (child == 0) {
+        errno = 0;
+        _exit(write(ends[1], block + 100, 50000) == 50000 && errno == 0 ? 0 : 1);
+    }
+    static char got[50000];
+    size_t all = 0;
+    for (ssize_t bytes; all < sizeof got && (bytes = read(ends[0], got + all, sizeof got - all)) > 0;) all += bytes;
+    int status = -1;
+    waitpid(child, &status, 0);
+    check("a forked process writes what is lent", status == 0 && all == sizeof got && got[0] == 7 && got[49999] == 7);
+    close(ends[0]), close(ends[1]);
+}
+
 static void robust_mutexes(void) {
     pthread_mutexattr_t robust;
     pthread_mutexattr_init(&robust);
@@ -165,6 +185,7 @@ int main(void) {
     guarded_contexts();
     nested_contexts();
     alternate_stacks();
+    calls_of_a_child();
     robust_mutexes();
     filled();
     check("handlers run still", is_handled());

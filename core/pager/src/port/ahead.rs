@@ -218,7 +218,9 @@ impl<M: Machine> PortInner<M> {
                 if !self.map_window(slot, turn) {
                     return Hit::Later;
                 }
-                turn.port.stats.prefetch_hits.add(1);
+                if !touch.is_begun.get() {
+                    turn.port.stats.prefetch_hits.add(1);
+                }
                 Hit::Mapped
             }
             Phase::Free => unreachable!("a page is under way as long as its entry says so"),
@@ -350,7 +352,8 @@ impl<M: Machine> PortInner<M> {
         let (region, page) = (touch.region, touch.page());
         let is_advised = region.random.around(page).is_some() || region.ahead.around(page).is_some();
         // A guide is told of every miss.
-        if self.ahead.prefetch.is_none() || self.guided.is_some() || is_advised {
+        let knows = |(prefetcher, _): &(Prefetcher, _)| prefetcher.knows_neighbours();
+        if !self.ahead.prefetch.as_ref().is_some_and(knows) || self.guided.is_some() || is_advised {
             return false;
         }
         let Some(MadeWindow { window, .. }) = self.begin_window(WantedBy::Object, None, turn) else { return false };
@@ -369,6 +372,9 @@ impl<M: Machine> PortInner<M> {
 
     /// What follows pages that were fetched together, if these follow others.
     fn fetch_behind(&mut self, region: &Arc<RegionCore<M>>, pages: Range<u32>, turn: Turn<'_, M>) {
+        if self.guided.is_some() || region.random.around(PageIndex(pages.start)).is_some() {
+            return;
+        }
         if let Some((prefetcher, _)) = &mut self.ahead.prefetch
             && let Some(plan) = prefetcher.fetched_together(region.number, pages)
         {

@@ -48,7 +48,7 @@ impl<M: Machine> PortInner<M> {
         followed: Option<Followed>,
         turn: Turn<'_, M>,
     ) -> Option<MadeWindow> {
-        let window = self.free_window(turn)?;
+        let window = self.free_window(wanted_by, turn)?;
         self.ahead.made += 1;
         self.ahead.windows[window] = PrefetchWindow { in_use: 0, number: self.ahead.made, followed, wanted_by };
         Some(MadeWindow { window, number: self.ahead.made })
@@ -80,11 +80,14 @@ impl<M: Machine> PortInner<M> {
         self.completions = completions;
     }
 
-    /// A window without fetches: a free one, or the oldest, if it can be emptied.
-    fn free_window(&mut self, turn: Turn<'_, M>) -> Option<usize> {
+    /// A window without fetches: a free one, or the oldest, if it can be emptied. Objects take none from others: more
+    /// of them than there are windows would throw away one another's pages.
+    fn free_window(&mut self, wanted_by: WantedBy, turn: Turn<'_, M>) -> Option<usize> {
         let windows = &self.ahead.windows;
         let oldest = (0..WINDOWS).min_by_key(|at| (windows[*at].in_use > 0, windows[*at].number))?;
-        self.drop_window(oldest, turn);
+        if wanted_by != WantedBy::Object {
+            self.drop_window(oldest, turn);
+        }
         (self.ahead.windows[oldest].in_use == 0).then_some(oldest)
     }
 

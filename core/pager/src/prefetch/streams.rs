@@ -8,7 +8,7 @@
 //! A hit in the newest window, at whichever page, plans the next one. So does a miss of its first page, or of the one
 //! right behind it: the window was thrown away, or could not be fetched. Any other miss in it is a coincidence.
 
-use yonder_units::PageIndex;
+use yonder_units::{Narrow, PageIndex};
 
 use crate::prefetch::{BEFORE_THE_FIRST, Plan, Touch, WINDOW_PAGES_MAX, WINDOW_PAGES_MIN};
 
@@ -71,6 +71,26 @@ impl Streams {
         // A page right behind the window is fetched by whoever has touched it.
         let is_behind = steps == i64::from(stream.pages);
         Found::Next(stream.advance(is_behind))
+    }
+
+    /// The pages from `first` on, up to before page `end`, were fetched together. A stream that has come to the first
+    /// goes on behind them.
+    pub(crate) fn pass(&mut self, region: u32, first: PageIndex, end: u32) -> Found {
+        self.touches += 1;
+        let comes_there =
+            |stream: &&mut Stream| stream.stride == 1 && stream.place_of(region, first, Touch::Hit).is_some();
+        let Some(stream) = self.streams.iter_mut().find(comes_there) else { return Found::Nothing };
+        stream.touched = self.touches;
+        let passed = i64::from(end) - stream.first;
+        if passed <= 0 {
+            return Found::Within;
+        }
+        // What it had planned last is read on the way there.
+        stream.behind += passed.unsigned_abs().narrow_u32();
+        stream.first = i64::from(end);
+        stream.planned = (2 * stream.planned).min(WINDOW_PAGES_MAX);
+        stream.pages = stream.planned;
+        Found::Next(stream.plan())
     }
 
     /// Begins a stream at a page that was missed, and returns its first window.

@@ -192,7 +192,12 @@ fn what_is_fetched_together_continues_what_was() {
     assert_eq!([300..302, 500..502].map(|pages| prefetcher.fetched_together(0, pages)), [None, None]);
     assert_eq!(prefetcher.fetched_together(0, 116..132), plan(132, 4));
     assert_eq!(prefetcher.touched(0, PageIndex(132), Touch::Hit), plan(136, 8));
-    assert_eq!(prefetcher.fetched_together(0, 144..148), plan(145, 16), "the first is behind the window");
+    assert_eq!(prefetcher.fetched_together(0, 144..148), plan(148, 16));
+    // Windows grow, and lie behind what was just fetched.
+    let ranges = (0..6).map(|range| 1_000 + 32 * range..1_032 + 32 * range);
+    let plans = ranges.map(|pages| prefetcher.fetched_together(1, pages).map(|plan| (plan.first.0, plan.count)));
+    let wanted = [None, Some((1_064, 4)), Some((1_096, 8)), Some((1_128, 16)), Some((1_160, 32)), Some((1_192, 32))];
+    assert_eq!(plans.collect::<Vec<_>>(), wanted);
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! What a region's owner and its users do with it: accesses that look at its page table first, faults, holds.
 
+use std::cell::Cell;
 use std::num::NonZeroU32;
 use std::ops::Range;
 use std::sync::Arc;
@@ -109,10 +110,9 @@ impl<M: Machine> RegionCore<M> {
                 asked_up_to = (last.0 + 1).min(page.0 + WINDOW_PAGES_MAX);
                 is_begun = begun::fetch_range(self, page.0..asked_up_to);
             }
-            let touch = FaultTouch {
-                is_begun: std::mem::take(&mut is_begun),
-                ..FaultTouch::of(self, page.offset(), Wants::Mapping)
-            };
+            let is_begun = Cell::new(std::mem::take(&mut is_begun));
+            let touch =
+                FaultTouch { is_begun, is_untrapped: true, ..FaultTouch::of(self, page.offset(), Wants::Mapping) };
             fault::bring(&touch).map_err(|cause| (page.offset(), cause))?;
         }
         Ok(())
