@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::pagetable::{Entry, Event, Source, State};
 use yonder_units::{Nanos, PageId, PageIndex};
 
-use crate::begun;
 use crate::config::FaultPolicy;
 use crate::delegation::Installs;
 use crate::error::PagingCause;
@@ -22,6 +21,7 @@ use crate::install::Local;
 use crate::machine::{Machine, Rule};
 use crate::pager::{GUEST_PORTS, Pager};
 use crate::port::{FetchRequest, FetchReservation, Hit, PollMode, Port, PortInner};
+use crate::range_fetch;
 use crate::region::RegionCore;
 
 /// Looks at an entry before a thread that waits for it lets others run.
@@ -40,7 +40,7 @@ pub(crate) struct FaultTouch<'a, M: Machine> {
     pub(crate) registers: Option<M::Registers<'a>>,
     pub(crate) wants: Wants,
     /// Whether its fetch was begun for it a moment ago, with others: it joins that, and is a major fault.
-    pub(crate) is_begun: Cell<bool>,
+    pub(crate) is_in_range_fetch: Cell<bool>,
     /// Whether there was no trap, because the page is brought before it is touched.
     pub(crate) is_untrapped: bool,
 }
@@ -71,7 +71,7 @@ impl<'a, M: Machine> FaultTouch<'a, M> {
     /// A touch without a fault.
     #[inline]
     pub(crate) fn of(region: &'a Arc<RegionCore<M>>, offset: u64, wants: Wants) -> Self {
-        Self { region, offset, registers: None, wants, is_begun: Cell::new(false), is_untrapped: false }
+        Self { region, offset, registers: None, wants, is_in_range_fetch: Cell::new(false), is_untrapped: false }
     }
 
     pub(crate) fn page(&self) -> PageIndex {
@@ -153,7 +153,7 @@ fn bring_for<M: Machine>(
             // Or it is write-protected, with others that are swept.
             State::Resident if touch.registers.is_some() && region.gate(page).is_closed() => {}
             state if touch.wants.are_met_by(state) => {
-                touch.is_begun.get().then(|| begun::count(pager, entered));
+                touch.is_in_range_fetch.get().then(|| range_fetch::count(pager, entered));
                 return Ok(());
             }
             State::Resident | State::Lent => unreachable!("whatever is wanted of a page can be had where it is mapped"),
@@ -173,7 +173,7 @@ fn bring_for<M: Machine>(
             },
             State::Remote if !has_looked => {
                 has_looked = true;
-                touch.is_begun.set(matches!(toucher, Toucher::Thread) && begun::fetch_object(touch));
+                touch.is_in_range_fetch.set(matches!(toucher, Toucher::Thread) && range_fetch::fetch_object(touch));
                 continue;
             }
             State::Remote => match toucher.fetch(&Miss { touch, seen, entered, deadline }) {

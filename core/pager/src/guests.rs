@@ -327,7 +327,7 @@ pub(crate) fn join<M: Machine>(
     inner.join(slot, token);
     let posted = inner.posted_at(slot);
     let due = posted.map_or(0, |posted| inner.guests.due_at(posted));
-    if !touch.is_begun.get() {
+    if !touch.is_in_range_fetch.get() {
         port.stats.joins.add(1);
         return Some(wait(pager, inner, token, due, |_, _| {}).0);
     }

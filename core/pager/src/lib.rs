@@ -8,7 +8,8 @@
 //!
 //! Who calls what, in which order and from where, stands on [`Pager`].
 //!
-//! Files: `pager` is what all share, `fault` the fault path, `install` its end, `loans` what is left to the kernel,
+//! Files: `pager` is what all share, `fault` the fault path, `range_fetch`
+//! what fetches several pages for one touch, `install` its end, `loans` what is left to the kernel,
 //! `port` the fetches of one thread and their completions, `turn` what a port works with at one time, `waiters` and
 //! `guests` who waits for them, `delegation` what a port lets another thread install, `region_table` where a page is
 //! that is remembered by its number, `reclaimer` evictor, cleaner and what they look after, `blocks` what is counted of
@@ -39,7 +40,6 @@
 mod advice;
 mod atomic;
 mod audit;
-mod begun;
 mod blocks;
 mod budget;
 mod clean_drop;
@@ -70,6 +70,7 @@ pub mod pagetable;
 mod port;
 pub mod prefetch;
 mod queue_pair;
+mod range_fetch;
 pub mod reclaim;
 mod reclaimer;
 mod region;

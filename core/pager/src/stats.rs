@@ -150,7 +150,7 @@ pub struct Stats {
     /// Faults that needed a fetch.
     pub major_faults: u64,
     /// Those of them whose page was fetched together with others, by one touch or for one copy.
-    pub begun_faults: u64,
+    pub range_faults: u64,
     /// Faults that needed none: standby pages, first touches, pages that others were fetching.
     pub minor_faults: u64,
     /// Of the minor faults, first touches.
@@ -254,7 +254,7 @@ impl Stats {
     /// Of these, the pages that were far.
     #[must_use]
     pub fn fetched_pages(&self) -> u64 {
-        (self.major_faults + self.prefetch_used_pages).saturating_sub(self.begun_faults)
+        (self.major_faults + self.prefetch_used_pages).saturating_sub(self.range_faults)
     }
 }
 
@@ -278,7 +278,8 @@ macro_rules! counters {
 counters! {
     /// Those of a port.
     PortStats {
-        major_faults, begun_faults, zero_faults, rescues, kept_in_frames, delegated_installs, joins, prefetched_pages, prefetch_hits,
+        major_faults, range_faults, zero_faults, rescues, kept_in_frames, delegated_installs, joins, prefetched_pages,
+        prefetch_hits,
         prefetch_used_pages, advised_ahead_pages, guide_reads, paging_errors, fetch_retries, fetched_bytes,
         saved_fetch_bytes,
     }
@@ -331,7 +332,7 @@ impl<M: Machine> Pager<M> {
             stats.in_flight += u64::from(port.outstanding());
         }
         stats.minor_faults = stats.zero_faults + stats.rescues + stats.joins + stats.prefetch_hits;
-        stats.major_faults += stats.begun_faults;
+        stats.major_faults += stats.range_faults;
         self.reclaim.stats.add_to(&mut stats);
         let usage = self.local.usage();
         stats.charged_pages = usage.charged;

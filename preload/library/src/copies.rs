@@ -85,13 +85,20 @@ impl Far {
         if is_allowed(start..start + bytes, prot) { Ok(()) } else { Err(EFAULT) }
     }
 
+    /// Where in far memory so many bytes are; `None` if they are local, or none.
+    fn far_offset(&self, address: usize, bytes: usize) -> Result<Option<u64>, i64> {
+        if !is_far(address) || bytes == 0 {
+            return Ok(None);
+        }
+        self.offset(address + bytes - 1).ok_or(EFAULT)?;
+        self.offset(address).ok_or(EFAULT).map(Some)
+    }
+
     /// Copies what the program has at an address, wherever that is.
     pub(crate) fn get<T>(&self, address: usize, into: &mut [T]) -> Result<(), i64> {
         // SAFETY: any bytes are valid in the structures of the kernel that this is used for; the slice is as long.
         let bytes = unsafe { std::slice::from_raw_parts_mut(into.as_mut_ptr().cast::<u8>(), size_of_val(into)) };
-        if is_far(address) && !bytes.is_empty() {
-            let offset = self.offset(address).ok_or(EFAULT)?;
-            self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
+        if let Some(offset) = self.far_offset(address, bytes.len())? {
             return self.read(offset, bytes);
         }
         // SAFETY: the program says that so much is there, and the slice is ours.
@@ -103,9 +110,7 @@ impl Far {
     pub(crate) fn put<T>(&self, address: usize, from: &[T]) -> Result<(), i64> {
         // SAFETY: the slice is as long; what is copied are structures of the kernel and bytes.
         let bytes = unsafe { std::slice::from_raw_parts(from.as_ptr().cast::<u8>(), size_of_val(from)) };
-        if is_far(address) && !bytes.is_empty() {
-            let offset = self.offset(address).ok_or(EFAULT)?;
-            self.offset(address + bytes.len() - 1).ok_or(EFAULT)?;
+        if let Some(offset) = self.far_offset(address, bytes.len())? {
             return self.write(offset, bytes);
         }
         // SAFETY: the program says that so much is there, and the slice is ours.

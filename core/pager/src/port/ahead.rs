@@ -218,7 +218,7 @@ impl<M: Machine> PortInner<M> {
                 if !self.map_window(slot, turn) {
                     return Hit::Later;
                 }
-                if !touch.is_begun.get() {
+                if !touch.is_in_range_fetch.get() {
                     turn.port.stats.prefetch_hits.add(1);
                 }
                 Hit::Mapped

@@ -157,6 +157,7 @@ impl<M: Machine> PortInner<M> {
             return Taken::NotFar;
         }
         let Some(reservation) = FetchReservation::take(pager, Wants::Mapping) else { return Taken::NoRoom };
+        M::preempt();
         if region.table.advance(page, seen, Event::Fetch { port: self.id, slot }).is_err() {
             reservation.give_back(pager);
             return Taken::NotFar;

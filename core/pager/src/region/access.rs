@@ -10,13 +10,13 @@ use crate::prefetch::WINDOW_PAGES_MAX;
 use yonder_units::{BlockIndex, PAGE_BYTES, PageIndex};
 
 use super::RegionCore;
-use crate::begun;
 use crate::damage;
 use crate::error::PagingCause;
 use crate::fault::{self, FaultTouch, Wants};
 use crate::machine::{Machine, Rule};
 use crate::observer::FaultObserver;
 use crate::pager::Pager;
+use crate::range_fetch;
 
 /// Blocks that are not swept. Ended by [`RegionCore::unhold`].
 pub type HeldBlocks = Range<u32>;
@@ -104,15 +104,18 @@ impl<M: Machine> RegionCore<M> {
     /// about to be made. Each may be taken away again at any time. An error says which page cannot be had.
     pub fn bring_all(self: &Arc<Self>, offset: u64, bytes: usize) -> Result<(), (u64, PagingCause)> {
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
-        let (mut asked_up_to, mut is_begun) = (first.0, false);
+        let (mut asked_up_to, mut is_in_range_fetch) = (first.0, false);
         for page in (first.0..=last.0).map(PageIndex).filter(|page| !self.is_had(*page)) {
             if page.0 >= asked_up_to {
                 asked_up_to = (last.0 + 1).min(page.0 + WINDOW_PAGES_MAX);
-                is_begun = begun::fetch_range(self, page.0..asked_up_to);
+                is_in_range_fetch = range_fetch::fetch_range(self, page.0..asked_up_to);
             }
-            let is_begun = Cell::new(std::mem::take(&mut is_begun));
-            let touch =
-                FaultTouch { is_begun, is_untrapped: true, ..FaultTouch::of(self, page.offset(), Wants::Mapping) };
+            let is_in_range_fetch = Cell::new(std::mem::take(&mut is_in_range_fetch));
+            let touch = FaultTouch {
+                is_in_range_fetch,
+                is_untrapped: true,
+                ..FaultTouch::of(self, page.offset(), Wants::Mapping)
+            };
             fault::bring(&touch).map_err(|cause| (page.offset(), cause))?;
         }
         Ok(())
@@ -217,7 +220,7 @@ impl<M: Machine> RegionCore<M> {
         self.populate_lent(first, last, Recalls::AreAwaited);
         for page in (first.0..=last.0).map(PageIndex) {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
-                begun::fetch_range(self, page.0..(last.0 + 1).min(page.0 + WINDOW_PAGES_MAX));
+                range_fetch::fetch_range(self, page.0..(last.0 + 1).min(page.0 + WINDOW_PAGES_MAX));
             }
             if let Err(cause) = self.bring(page.offset()) {
                 self.unhold(blocks);

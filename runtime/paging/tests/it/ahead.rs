@@ -139,7 +139,7 @@ fn what_is_about_to_be_copied_is_fetched_together() {
     assert!(region.is_all_resident(65 * PAGE - 1, bytes));
     let (major, fetched) = (since(&far, &before, |s| s.major_faults), since(&far, &before, |s| s.fetched_bytes));
     assert!(major == 1 && fetched >= 22 * PAGE, "{major} major faults for {fetched} bytes");
-    let (begun, untrapped) = (since(&far, &before, |s| s.begun_faults), since(&far, &before, |s| s.untrapped_faults));
+    let (begun, untrapped) = (since(&far, &before, |s| s.range_faults), since(&far, &before, |s| s.untrapped_faults));
     assert!(begun == 1 && (1..=22).contains(&untrapped), "{begun} were begun, {untrapped} had no trap");
     check(&region, 64..86);
     let before = far.stats();

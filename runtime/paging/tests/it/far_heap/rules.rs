@@ -1,5 +1,7 @@
 //! The rules one by one.
 
+use std::sync::Arc;
+
 use yonder_paging::far_heap::{FarHeap, GIVE_BACK_PAGES, Magazine, Misuse, Share};
 
 use super::{Block, LOCAL, heap, offset};
@@ -79,13 +81,18 @@ fn short_runs_stay_with_their_thread_until_it_ends() {
     assert_eq!(heap.free(&mut magazine, block.address), Err(Misuse { address: block.address }));
 }
 
+/// A heap of 64 MiB and a magazine in which a run of 40,000 bytes lies.
+fn with_a_freed_run() -> Option<(Arc<FarHeap>, Magazine, usize)> {
+    let (heap, mut magazine) = (heap(64 << 20)?, Magazine::new());
+    let run = heap.alloc(&mut magazine, 40_000, 16).unwrap();
+    assert_eq!(heap.free(&mut magazine, run), Ok(()));
+    Some((heap, magazine, run))
+}
+
 /// A program that resizes what it has freed has it again, and nobody gets the pages that it gave up twice.
 #[test]
 fn a_run_that_was_resized_after_it_was_freed_is_not_given_out_as_it_was() {
-    let Some(heap) = heap(64 << 20) else { return };
-    let mut magazine = Magazine::new();
-    let run = heap.alloc(&mut magazine, 40_000, 16).unwrap();
-    assert_eq!(heap.free(&mut magazine, run), Ok(()));
+    let Some((heap, mut magazine, run)) = with_a_freed_run() else { return };
     assert_eq!(heap.resize_in_place(run, 9_000), Ok(true));
     let others = [40_000, 25_000].map(|bytes| (heap.alloc(&mut magazine, bytes, 16).unwrap(), bytes));
     for (address, bytes) in others {
@@ -95,10 +102,7 @@ fn a_run_that_was_resized_after_it_was_freed_is_not_given_out_as_it_was() {
 
 #[test]
 fn what_a_thread_has_freed_is_not_in_its_own_way() {
-    let Some(heap) = heap(64 << 20) else { return };
-    let mut magazine = Magazine::new();
-    let run = heap.alloc(&mut magazine, 40_000, 16).unwrap();
-    assert_eq!(heap.free(&mut magazine, run), Ok(()));
+    let Some((heap, mut magazine, _)) = with_a_freed_run() else { return };
     assert!(heap.alloc(&mut magazine, 64 << 20, 16).is_some(), "nothing is in use");
 }
 

@@ -1,5 +1,4 @@
-//! Fetches that are begun for a touch with others: all of a range that is about to be copied, and all of a small
-//! object.
+//! Fetches of several pages for one touch: of a range that is about to be copied, and of a small object.
 //!
 //! They go into a window of the port, as what is fetched ahead does, so the touch joins its own. It is a major fault
 //! all the same ([`count`]).
@@ -56,7 +55,7 @@ pub(crate) fn fetch_object<M: Machine>(touch: &FaultTouch<'_, M>) -> bool {
 pub(crate) fn count<M: Machine>(pager: &Pager<M>, entered: Nanos) {
     let inner = GuestPort::borrow(pager);
     let port = inner.port();
-    port.stats.begun_faults.add(1);
+    port.stats.range_faults.add(1);
     port.stages.total.record(M::now().saturating_sub(entered));
 }
 
