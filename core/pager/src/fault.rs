@@ -43,6 +43,8 @@ pub(crate) struct FaultTouch<'a, M: Machine> {
     pub(crate) is_in_range_fetch: Cell<bool>,
     /// Whether there was no trap, because the page is brought before it is touched.
     pub(crate) is_untrapped: bool,
+    /// Whether `offset` is that of the byte, or only of its page.
+    pub(crate) knows_byte: bool,
 }
 
 /// What a touch needs of its page.
@@ -71,7 +73,15 @@ impl<'a, M: Machine> FaultTouch<'a, M> {
     /// A touch without a fault.
     #[inline]
     pub(crate) fn of(region: &'a Arc<RegionCore<M>>, offset: u64, wants: Wants) -> Self {
-        Self { region, offset, registers: None, wants, is_in_range_fetch: Cell::new(false), is_untrapped: false }
+        Self {
+            region,
+            offset,
+            registers: None,
+            wants,
+            is_in_range_fetch: Cell::new(false),
+            is_untrapped: false,
+            knows_byte: true,
+        }
     }
 
     pub(crate) fn page(&self) -> PageIndex {
@@ -123,13 +133,13 @@ pub(crate) fn bring<M: Machine>(touch: &FaultTouch<'_, M>) -> Result<(), PagingC
     }
     let entered = M::now();
     let toucher = Toucher::of_this_thread(pager);
-    let was_missing = !touch.wants.are_met_by(region.table.load(page).state());
+    let before = region.table.load(page).state();
     let result = bring_for(toucher, touch, entered);
     if matches!(toucher, Toucher::Thread) {
         let stalled = M::now().saturating_sub(entered);
         pager.stalls.add::<M>(stalled, stalled.saturating_sub(SPUN_MAX));
-        if was_missing && touch.is_untrapped && result.is_ok() {
-            pager.stalls.had_no_trap::<M>();
+        if touch.is_untrapped && !touch.wants.are_met_by(before) && result.is_ok() {
+            pager.stalls.had_no_trap::<M>(matches!(before, State::Remote | State::Fetching { .. }));
         }
     }
     result
@@ -143,7 +153,7 @@ fn bring_for<M: Machine>(
     let (region, page) = (touch.region, touch.page());
     let pager = &*region.pager;
     let deadline = entered + pager.node.fault_timeout();
-    let (mut waits_for, mut pauses, mut has_looked) = (PagingCause::Stuck, 0, false);
+    let (mut waits_for, mut pauses, mut has_looked) = (PagingCause::Stuck, 0, !touch.knows_byte);
     loop {
         let seen = region.table.load(page);
         M::preempt();

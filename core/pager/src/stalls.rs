@@ -24,6 +24,8 @@ struct Shard {
     slept: AtomicU64,
     /// Touches that had no trap: their pages were brought before they could be missed.
     without_trap: AtomicU64,
+    /// Those of them whose pages were far, or on their way.
+    fetched_without_trap: AtomicU64,
 }
 
 impl Stalls {
@@ -37,14 +39,19 @@ impl Stalls {
         }
     }
 
-    /// The calling thread brings a missing page without a trap.
-    pub(crate) fn had_no_trap<M: Machine>(&self) {
-        self.0[M::guest_number() % SHARDS].without_trap.fetch_add(1, Ordering::Relaxed);
+    /// The calling thread has brought a missing page without a trap, from afar or not.
+    pub(crate) fn had_no_trap<M: Machine>(&self, was_far: bool) {
+        let shard = &self.0[M::guest_number() % SHARDS];
+        shard.without_trap.fetch_add(1, Ordering::Relaxed);
+        if was_far {
+            shard.fetched_without_trap.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
-    /// Touches that had no trap.
-    pub(crate) fn without_trap(&self) -> u64 {
-        self.0.iter().map(|shard| shard.without_trap.load(Ordering::Relaxed)).sum()
+    /// Touches that had no trap, and those of them whose pages were far.
+    pub(crate) fn without_trap(&self) -> [u64; 2] {
+        let sum = |part: fn(&Shard) -> &AtomicU64| self.0.iter().map(|shard| part(shard).load(Ordering::Relaxed)).sum();
+        [sum(|shard| &shard.without_trap), sum(|shard| &shard.fetched_without_trap)]
     }
 
     /// How long all together were held up, and how long without a CPU of that.

@@ -214,6 +214,8 @@ pub struct Stats {
     pub slept_ns: Nanos,
     /// Faults of threads that had no trap, because whoever was about to touch the page has brought it first.
     pub untrapped_faults: u64,
+    /// Those of them whose pages were far, or on their way.
+    pub untrapped_fetches: u64,
     /// CPU time of the reclaimer thread in nanoseconds.
     pub reclaim_cpu_ns: u64,
     /// Limit of local memory in pages.
@@ -346,7 +348,7 @@ impl<M: Machine> Pager<M> {
         let touched = |number| self.region_table.with(number, |core| core.table.touched_pages());
         stats.touched_pages = self.region_table.numbers().filter_map(touched).sum();
         [stats.stalled_ns, stats.slept_ns] = self.stalls.sums();
-        stats.untrapped_faults = self.stalls.without_trap();
+        [stats.untrapped_faults, stats.untrapped_fetches] = self.stalls.without_trap();
         stats.reclaim_cpu_ns = self.reclaim.signals.cpu_ns();
         stats
     }

@@ -28,7 +28,7 @@ pub(crate) fn monitor(pager: &Pager) {
 fn serve(pager: &Pager, address: usize) {
     // A region ends only when nobody can have faults in it any more.
     let Some((region, page)) = pager.page_at(address) else { return };
-    if let Err(cause) = region.bring(page.offset()) {
+    if let Err(cause) = region.bring_page(page) {
         // The thread cannot be told otherwise: it is asleep, perhaps in a system call.
         end(&region.error(page.offset(), cause).to_string());
     }

@@ -25,7 +25,7 @@ use crate::world::{below, park, with};
 use crowd::crowd;
 use discards::{churn, discard};
 pub(crate) use owner::owner;
-pub(crate) use regions::{Own, begin_region};
+pub(crate) use regions::{Own, SharedObjects, begin_region};
 pub(crate) use servers::{discarder, host, neighbour, reclaimer};
 pub(crate) use workers::{unithread, workers};
 

@@ -10,7 +10,7 @@ use yonder_simulation::{Counts, Failure, Trace, caught};
 use yonder_unithread::{Pool, Resumed, Running, panic_message};
 use yonder_units::PAGE_BYTES;
 
-use crate::actors::{self, Common, Own, SEALED_PAGES, Seal, Sealed, begin_region};
+use crate::actors::{self, Common, Own, SEALED_PAGES, Seal, Sealed, SharedObjects, begin_region};
 use crate::guide::RandomGuide;
 use crate::machine::{Link, Simulated, Space};
 use crate::oracle::Oracle;
@@ -106,6 +106,9 @@ fn run() -> Result<(), String> {
         regions: Arc::default(),
         pager: Arc::clone(&pager),
     };
+    if settings.guides {
+        pager.guide_paging(&common.shared, Arc::new(SharedObjects));
+    }
     // The first thing that runs: memory that stays, so that little is left, and what is sealed.
     let ballast = begin_region(&pager, settings.limit_pages as usize);
     prepare(&mut fibers, &common, &ballast)?;

@@ -1,10 +1,11 @@
 //! [`PrefetchWindows`]: a port's fetches ahead of demand.
 //!
 //! The prefetcher (`core/pager`) plans windows; each has a row of fetch slots here, and a queue pair of their own, so
-//! that a fetch on demand is never behind one of these. A page that has arrived stays where it has arrived, in its
-//! frame or in far memory that is mapped, charged and not mapped in the region, its entry still `Fetching`. The first
-//! touch of a window is a hit: it plans the next window, and maps all that has arrived of this one, neighbours with one
-//! call of the kernel.
+//! that a fetch on demand is never behind one of these; only a page that is fetched with its object, or with a range,
+//! is asked for there too, behind the others of it. A page that has arrived stays where it has arrived, in its frame
+//! or in far memory that is mapped, charged and not mapped in the region, its entry still `Fetching`. The first touch
+//! of a window is a hit: it plans the next window, and maps all that has arrived of this one, neighbours with one call
+//! of the kernel.
 //!
 //! A window that nobody touches goes when its slots are needed, when memory is short, or with its range
 //! ([`PortInner::drop_window`]): its pages are on the node as before.

@@ -169,6 +169,8 @@ impl<M: Machine> PortInner<M> {
             let slot = self.deferred[index];
             let fetch = &self.fetches[usize::from(slot)];
             let over = match fetch.phase {
+                // With what has arrived of its window, and counted as that.
+                Phase::Arrived if self.ahead.has(slot) => self.map_window(slot, turn),
                 Phase::Arrived => self.finish_fetch(slot, turn),
                 Phase::Backoff(_) if now >= fetch.deadline => {
                     self.give_up(slot, turn);

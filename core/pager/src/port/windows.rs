@@ -80,15 +80,22 @@ impl<M: Machine> PortInner<M> {
         self.completions = completions;
     }
 
-    /// A window without fetches: a free one, or the oldest, if it can be emptied. Objects take none from others: more
-    /// of them than there are windows would throw away one another's pages.
+    /// A window without fetches: a free one, or the oldest, if it can be emptied. Objects take none of which something
+    /// is under way: more of them than there are windows would throw away one another's pages.
     fn free_window(&mut self, wanted_by: WantedBy, turn: Turn<'_, M>) -> Option<usize> {
         let windows = &self.ahead.windows;
         let oldest = (0..WINDOWS).min_by_key(|at| (windows[*at].in_use > 0, windows[*at].number))?;
-        if wanted_by != WantedBy::Object {
+        if wanted_by != WantedBy::Object || self.has_all_arrived(oldest) {
             self.drop_window(oldest, turn);
         }
         (self.ahead.windows[oldest].in_use == 0).then_some(oldest)
+    }
+
+    /// Whether of a window only pages are left that are here, and that no thread waits for.
+    fn has_all_arrived(&self, window: usize) -> bool {
+        (0..WINDOW_SLOTS)
+            .map(|step| self.fetches[usize::from(self.ahead.slot(WindowStep { window, step }))].phase)
+            .all(|phase| matches!(phase, Phase::Free | Phase::Ready))
     }
 
     /// See [`PortInner::extend_window`].

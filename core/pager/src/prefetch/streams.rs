@@ -85,8 +85,9 @@ impl Streams {
         if passed <= 0 {
             return Found::Within;
         }
-        // What it had planned last is read on the way there.
-        stream.behind += passed.unsigned_abs().narrow_u32();
+        // What it had planned last is read on the way there. What lies farther back is as new as what no stream has.
+        let behind = i64::from(stream.behind).saturating_add(passed).min(i64::from(2 * WINDOW_PAGES_MAX));
+        stream.behind = behind.unsigned_abs().narrow_u32();
         stream.first = i64::from(end);
         stream.planned = (2 * stream.planned).min(WINDOW_PAGES_MAX);
         stream.pages = stream.planned;

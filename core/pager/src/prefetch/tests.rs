@@ -200,6 +200,16 @@ fn what_is_fetched_together_continues_what_was() {
     assert_eq!(plans.collect::<Vec<_>>(), wanted);
 }
 
+/// What was passed long ago may be read again, as any other sequence.
+#[test]
+fn what_was_passed_is_a_sequence_where_it_is_read() {
+    let mut prefetcher = Prefetcher::new(Algorithm::Readahead);
+    (0..1_024).step_by(32).for_each(|first| _ = prefetcher.fetched_together(0, first..first + 32));
+    assert_eq!(prefetcher.touched(0, PageIndex(100), Touch::Miss), None);
+    let plan = Plan { region: 0, first: PageIndex(102), stride: 1, count: 4 };
+    assert_eq!(prefetcher.touched(0, PageIndex(101), Touch::Miss), Some(plan));
+}
+
 #[test]
 fn a_plan_that_would_begin_before_the_first_page_is_empty() {
     let mut streams = Streams::new();

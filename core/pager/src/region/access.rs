@@ -100,6 +100,11 @@ impl<M: Machine> RegionCore<M> {
         fault::bring(&FaultTouch::of(self, offset, Wants::Mapping))
     }
 
+    /// As [`RegionCore::bring`], where only the page is known that was touched, and not which object of those in it.
+    pub fn bring_page(self: &Arc<Self>, page: PageIndex) -> Result<(), PagingCause> {
+        fault::bring(&FaultTouch { knows_byte: false, ..FaultTouch::of(self, page.offset(), Wants::Mapping) })
+    }
+
     /// Makes the pages of `bytes` at `offset` resident, and fetches those that are far together: for a copy that is
     /// about to be made. Each may be taken away again at any time. An error says which page cannot be had.
     pub fn bring_all(self: &Arc<Self>, offset: u64, bytes: usize) -> Result<(), (u64, PagingCause)> {
@@ -114,7 +119,7 @@ impl<M: Machine> RegionCore<M> {
             let touch = FaultTouch {
                 is_in_range_fetch,
                 is_untrapped: true,
-                ..FaultTouch::of(self, page.offset(), Wants::Mapping)
+                ..FaultTouch::of(self, page.offset().max(offset), Wants::Mapping)
             };
             fault::bring(&touch).map_err(|cause| (page.offset(), cause))?;
         }
@@ -222,7 +227,7 @@ impl<M: Machine> RegionCore<M> {
             if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
                 range_fetch::fetch_range(self, page.0..(last.0 + 1).min(page.0 + WINDOW_PAGES_MAX));
             }
-            if let Err(cause) = self.bring(page.offset()) {
+            if let Err(cause) = self.bring(page.offset().max(offset)) {
                 self.unhold(blocks);
                 return Err((page.offset(), cause));
             }

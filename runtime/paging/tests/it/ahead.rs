@@ -209,6 +209,22 @@ fn a_small_object_is_fetched_as_a_whole() {
     assert!(since(&far, &before, |s| s.major_faults) <= 3);
 }
 
+/// Where every window has pages of a sequence that went no further.
+#[test]
+fn an_object_takes_the_window_of_what_no_thread_has_touched() {
+    let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };
+    let region = filled(&far);
+    check(&region, (0..12).flat_map(|sequence| [40 * sequence, 40 * sequence + 1]));
+    region.guide_paging(Arc::new(SmallObjects));
+    for first in [600, 660, 720] {
+        let before = far.stats();
+        region.probe(first * PAGE).unwrap();
+        wait_for("the others", || region.is_all_resident(first * PAGE, 3 * PAGE as usize));
+        check(&region, first..first + 3);
+        assert_eq!(since(&far, &before, |s| s.major_faults), 1, "it waits once, at {first}");
+    }
+}
+
 #[test]
 fn threads_share_sequences() {
     let Some((far, _)) = far(with(Prefetch::Readahead)) else { return };

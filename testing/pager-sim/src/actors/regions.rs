@@ -93,8 +93,26 @@ impl Liveness for Owner {
 
     /// Of every other region some pages are of one object.
     fn small_object_at(&self, offset: u64) -> Option<Range<u32>> {
-        const PAGES: u32 = 3;
-        let first = PageIndex::containing(offset).0 / PAGES * PAGES;
-        (self.address >> 32 & 1 == 0).then_some(first..first + PAGES)
+        (self.address >> 32 & 1 == 0).then(|| object_at(offset))
     }
+}
+
+/// Knows of a region that all threads use what belongs together, and nothing of what is live.
+pub(crate) struct SharedObjects;
+
+impl Liveness for SharedObjects {
+    fn live(&self, _page: PageIndex) -> Option<Vector> {
+        Some(Vector::WHOLE)
+    }
+
+    fn small_object_at(&self, offset: u64) -> Option<Range<u32>> {
+        Some(object_at(offset))
+    }
+}
+
+/// A few pages with the byte at `offset`.
+fn object_at(offset: u64) -> Range<u32> {
+    const PAGES: u32 = 3;
+    let first = PageIndex::containing(offset).0 / PAGES * PAGES;
+    first..first + PAGES
 }
