@@ -17,6 +17,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+use tempfile::TempDir;
+
 use crate::cargo::{cargo, made, typed};
 use catalogue::{PROGRAMS, Program};
 use table::Row;
@@ -47,11 +49,11 @@ pub(crate) fn run_with(root: &Path, arguments: &[&str]) -> Result<(), String> {
     if wish.installs {
         packages::install(&wish.programs, &tools)?;
     }
-    let folder = Scratch::new()?;
-    let tools = tools.copied_to(&folder.0)?;
+    let folder = scratch()?;
+    let tools = tools.copied_to(folder.path())?;
     let mut rows = Vec::new();
     for program in &wish.programs {
-        let place = Place { tools: &tools, folder: folder.0.join(program.name) };
+        let place = Place { tools: &tools, folder: folder.path().join(program.name) };
         let row = Row { program, trial: trial::run(program, &place) };
         println!("{}", table::line(&row));
         // What a program leaves behind may be large.
@@ -118,22 +120,10 @@ fn write_page(root: &Path, rows: &[Row<'_>]) -> Result<(), String> {
 }
 
 /// A folder for all that programs read and write, which other users may look into; removed at the end.
-struct Scratch(PathBuf);
-
-impl Scratch {
-    fn new() -> Result<Self, String> {
-        let path = std::env::temp_dir().join(format!("yonder-compat-{}", std::process::id()));
-        let made = fs::create_dir(&path).and_then(|()| fs::set_permissions(&path, fs::Permissions::from_mode(0o755)));
-        made.map_err(|error| format!("'{}' cannot be made: {error}", path.display()))?;
-        Ok(Self(path))
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        // There is nothing to say about what is left in a folder for temporary files.
-        let _ = fs::remove_dir_all(&self.0);
-    }
+fn scratch() -> Result<TempDir, String> {
+    let permissions = fs::Permissions::from_mode(0o755);
+    let made = tempfile::Builder::new().prefix("yonder-compat-").permissions(permissions).tempdir();
+    made.map_err(|error| format!("a temporary folder cannot be made: {error}"))
 }
 
 impl Row<'_> {

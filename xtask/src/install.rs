@@ -246,30 +246,21 @@ fn into_place(path: PathBuf, make: impl FnOnce(&Path) -> std::io::Result<()>) ->
 mod tests {
     use super::*;
 
-    /// A folder that is gone after the test.
-    struct Scratch(PathBuf);
+    /// A folder with files, which is gone after the test.
+    struct Scratch(tempfile::TempDir);
 
     impl Scratch {
-        fn new(name: &str) -> Self {
-            let folder = std::env::temp_dir().join(format!("yonder-install-{}-{name}", std::process::id()));
-            fs::create_dir_all(&folder).unwrap();
-            Self(folder)
+        fn new() -> Self {
+            Self(tempfile::tempdir().unwrap())
         }
 
         fn with(self, files: &[(&str, &str)]) -> Self {
             for (name, content) in files {
-                let path = self.0.join(name);
+                let path = self.0.path().join(name);
                 fs::create_dir_all(path.parent().unwrap()).unwrap();
                 fs::write(path, content).unwrap();
             }
             self
-        }
-    }
-
-    impl Drop for Scratch {
-        fn drop(&mut self) {
-            // What is left in the folder for temporary files harms nobody.
-            let _ = fs::remove_dir_all(&self.0);
         }
     }
 
@@ -287,18 +278,18 @@ mod tests {
         let guides = guides(&root).unwrap();
         assert!(guides.contains(&"linked-list".to_owned()), "{guides:?}");
         let files: Vec<String> = guides.iter().map(|name| format!("lib{}.so", guide_target(name))).collect();
-        let from = Scratch::new("from").with(&BUILT);
+        let from = Scratch::new().with(&BUILT);
         let from = files.iter().fold(from, |from, file| from.with(&[(file, "guide")]));
-        let to = Scratch::new("to").with(&[("lib/.libyonder.a.new", "of an interrupted run"), ("bin/yonder", "old")]);
-        let built = Built::in_folder(&root, &from.0).unwrap();
+        let to = Scratch::new().with(&[("lib/.libyonder.a.new", "of an interrupted run"), ("bin/yonder", "old")]);
+        let built = Built::in_folder(&root, from.0.path()).unwrap();
         for _ in 0..2 {
-            let installed = install(&root, &built, &to.0, "1.2.3").unwrap();
+            let installed = install(&root, &built, to.0.path(), "1.2.3").unwrap();
             assert!(
                 installed.len() == 11 + guides.len()
-                    && installed.iter().all(|path| path.starts_with(&to.0) && path.exists())
+                    && installed.iter().all(|path| path.starts_with(to.0.path()) && path.exists())
             );
         }
-        let read = |name: &str| fs::read_to_string(to.0.join(name)).unwrap();
+        let read = |name: &str| fs::read_to_string(to.0.path().join(name)).unwrap();
         assert_eq!((read("bin/yonder"), read("lib/libyonder.a")), ("command".to_owned(), "archive".to_owned()));
         for name in ["libyonder.so", "libyonder.so.0", "libyonder.so.1.2.3"] {
             assert_eq!(read(&format!("lib/{name}")), "shared", "{name}");
@@ -308,20 +299,20 @@ mod tests {
         assert!(read("include/yonder_guide.h").contains("YONDER_GUIDE_VERSION"));
         let described = read("lib/pkgconfig/yonder.pc");
         assert!(described.contains("\nVersion: 1.2.3\n") && !described.contains('@'), "{described}");
-        assert!(described.starts_with(&format!("prefix={}\n", to.0.display())), "{described}");
+        assert!(described.starts_with(&format!("prefix={}\n", to.0.path().display())), "{described}");
         assert!(read("include/yonder.h").contains("yonder_process_create"));
         assert!(read("include/yonder_threads.h").contains("yonder_spawn"));
         let service = read("lib/systemd/system/yonder-governor.service");
-        assert!(service.contains(&format!("\nExecStart={}/bin/yonder governor ", to.0.display())), "{service}");
-        let mode = |name: &str| fs::metadata(to.0.join(name)).unwrap().permissions().mode() & 0o777;
+        assert!(service.contains(&format!("\nExecStart={}/bin/yonder governor ", to.0.path().display())), "{service}");
+        let mode = |name: &str| fs::metadata(to.0.path().join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("bin/yonder"), mode("lib/libyonder.a")), (0o755, 0o644));
-        assert_eq!(fs::read_dir(to.0.join("lib")).unwrap().count(), 7, "nothing is left beside");
+        assert_eq!(fs::read_dir(to.0.path().join("lib")).unwrap().count(), 7, "nothing is left beside");
     }
 
     #[test]
     fn what_was_not_built_is_said() {
-        let from = Scratch::new("empty").with(&BUILT[..2]);
-        let message = Built::in_folder(&crate::repository_root(), &from.0).unwrap_err();
+        let from = Scratch::new().with(&BUILT[..2]);
+        let message = Built::in_folder(&crate::repository_root(), from.0.path()).unwrap_err();
         assert!(message.starts_with("no libyonder_capi.so in ") && message.contains("type cargo build"), "{message}");
     }
 
@@ -359,8 +350,8 @@ mod tests {
 
     #[test]
     fn a_prefix_that_is_not_ours_is_one_line() {
-        let to = Scratch::new("file").with(&[("lib", "a file where a folder should be")]);
-        let message = place(b"", to.0.join("lib/x"), Use::Read).unwrap_err();
+        let to = Scratch::new().with(&[("lib", "a file where a folder should be")]);
+        let message = place(b"", to.0.path().join("lib/x"), Use::Read).unwrap_err();
         assert!(message.contains("cannot be written") && message.contains("--prefix") && !message.contains('\n'));
     }
 }

@@ -19,6 +19,11 @@ mod sites;
 mod trace;
 mod word_log;
 
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::Path;
+
 pub use modules::{Module, Modules};
 pub use record::{FaultMap, RECORDS_MAX, Record, Recorder, monotonic_ns};
 pub use sample::{SAMPLE_TOUCHES_MAX, Sampler, read_sample, samples};
@@ -29,3 +34,9 @@ pub use shared_stats::{
 };
 pub use sites::{SITES, Tally};
 pub use trace::{Tracer, read_trace, traces, trim_trace};
+
+/// Makes a file of a run that is not there yet, which its user alone may read: what programs touch, and what opens
+/// their far memory, is in such files.
+fn create_private(path: &Path) -> io::Result<File> {
+    File::options().read(true).write(true).create_new(true).mode(0o600).open(path)
+}

@@ -18,6 +18,7 @@ use rustix::fs::FallocateFlags;
 use yonder_mapping::Mapping;
 use yonder_paging::{FaultObserver, Needed, SeenFault};
 
+use crate::create_private;
 use crate::modules::Modules;
 use crate::scale::{self, Folded, Scale};
 use crate::sites::{SITES, Sites, TALLY_WORDS, Tally, Words, add_tally, load_tally};
@@ -76,7 +77,7 @@ impl Recorder {
         if number > RECORDS_MAX {
             return Err(io::Error::other("there are enough records"));
         }
-        let file = File::options().read(true).write(true).create_new(true).open(record_path(folder, number))?;
+        let file = create_private(&record_path(folder, number))?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, BYTES as u64)?;
         let words = MappedWords(map(&file)?);
         // Both are read once, so the difference is off by the moment between them.

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use yonder_mapping::Mapping;
 
+use crate::create_private;
 use crate::record::monotonic_ns;
 
 /// Processes of one run whose figures are kept.
@@ -203,7 +204,7 @@ pub struct SharedStats {
 impl SharedStats {
     /// Makes the file, for [`PROCESSES_MAX`] processes.
     pub fn create(path: &Path) -> io::Result<Self> {
-        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        let file = create_private(path)?;
         // A file that has no room yet would end whoever touches it where the disk is full.
         file.write_all_at(&vec![0; ((PROCESSES_MAX + 1) * PLACE_BYTES) as usize], 0)?;
         let board = Self::map(&file)?;
@@ -385,6 +386,8 @@ mod tests {
         let path = folder.path().join("board");
         let board = SharedStats::create(&path).unwrap();
         assert!(SharedStats::create(&path).is_err(), "a board of somebody else was taken");
+        let mode = std::os::unix::fs::PermissionsExt::mode(&std::fs::metadata(&path).unwrap().permissions());
+        assert_eq!(mode & 0o777, 0o600, "it says what opens address spaces");
         let places = [1, 2].map(|_| SharedStats::open(&path).unwrap().take_slot().unwrap());
         for (place, faults) in places.iter().zip([3, 4]) {
             place.publish(&Figures {

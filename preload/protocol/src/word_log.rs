@@ -12,6 +12,8 @@ use rustix::fs::FallocateFlags;
 use yonder_mapping::Mapping;
 use yonder_units::{Narrow, PAGE_BYTES};
 
+use crate::create_private;
+
 /// Says what is in the log.
 const MAGIC_AT: u64 = 0;
 /// How many words were claimed.
@@ -48,7 +50,7 @@ impl LogKind {
 
     /// Makes a log that is not there yet.
     pub(crate) fn create(&'static self, path: &Path) -> io::Result<WordLog> {
-        let file = File::options().read(true).write(true).create_new(true).open(path)?;
+        let file = create_private(path)?;
         rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, self.bytes())?;
         let words = self.map(&file)?;
         words.add_u64(MAGIC_AT, self.magic);

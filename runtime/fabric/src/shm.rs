@@ -18,12 +18,13 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 
 use rustix::event::{PollFd, PollFlags};
+use rustix::fs::{SealFlags, fcntl_get_seals};
 use rustix::net::Shutdown;
 use yonder_intercept::Kept;
 use yonder_mapping::{MapError, Mapping};
 use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
-use crate::lane::{Lane, NodeAddress, NodeSession};
+use crate::lane::{Lane, NodeAddress, NodeSession, OpenError};
 use crate::lease::Lease;
 use crate::ranges::Ranges;
 use crate::space::Space;
@@ -90,6 +91,9 @@ impl ShmFabric {
         let opened =
             Lane::open(&address, CONTROL_OPERATIONS_MAX, &session).map_err(|error| unreachable(error.to_string()))?;
         let file = Kept::new(opened.memory.ok_or_else(|| unreachable("it exports no memory".to_owned()))?);
+        if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SealFlags::SHRINK)) {
+            return Err(unreachable(OpenError::Unsealed.to_string()));
+        }
         let (bytes, page_bytes) = (opened.welcome.memory_bytes, opened.welcome.page_bytes);
         if page_bytes < PAGE_BYTES as u64 {
             return Err(unreachable(format!("it has pages of {page_bytes} bytes")));

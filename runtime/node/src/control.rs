@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
+use yonder_datagram::peer::Peer;
 use yonder_wire::ErrorCode;
 
 use crate::Shared;
@@ -97,7 +98,13 @@ impl Control {
             tracing::debug!("a connection broke while it was accepted: {errno}");
             return;
         }
+        let is_stranger = transport == Transport::Shm && !is_trusted(&socket);
         let mut connection = Connection::new(socket, transport, Instant::now());
+        if is_stranger {
+            let refused = connection.refuse(ErrorCode::NotAllowed);
+            tracing::warn!("a connection of another user is not taken: {refused}");
+            return;
+        }
         if !self.shared.counters.try_connect(self.shared.connections_max) {
             let refused = connection.refuse(ErrorCode::Busy);
             tracing::warn!("connection not taken, {} are open: {refused}", self.shared.connections_max);
@@ -164,6 +171,13 @@ impl Control {
         let next = greetings.chain(self.accept_after).min();
         next.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
+}
+
+/// Whether a client on this machine may have the node's memory: one of the same user, or root. The socket's mode says
+/// the same, as long as it is not changed.
+fn is_trusted(socket: &OwnedFd) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    Peer::of(socket).is_ok_and(|peer| peer.uid == own || peer.uid == 0)
 }
 
 /// Small messages go out at once, and a peer that has vanished is noticed.

@@ -3,15 +3,17 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::PermissionsExt;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 
-use socket2::{Domain, Protocol, Socket as Socket2, Type};
+use rustix::fs::Mode;
+use socket2::{Domain, Protocol, SockAddr, Socket as Socket2, Type};
 
 /// Bytes of datagrams that a socket holds for its thread.
 const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
+/// Connections from this machine that wait to be accepted, as the standard library has it.
+const CONNECTIONS_WAITING_MAX: i32 = 128;
 
 /// One address of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -22,6 +24,17 @@ pub enum Listen {
     Udp(String),
     /// `shm:///path`: a socket in the file system, for clients on this machine.
     Shm(PathBuf),
+}
+
+impl Listen {
+    /// The host and port, if it is an address of the network.
+    #[must_use]
+    pub fn socket_address(&self) -> Option<&str> {
+        match self {
+            Self::Tcp(address) | Self::Udp(address) => Some(address),
+            Self::Shm(_) => None,
+        }
+    }
 }
 
 impl fmt::Display for Listen {
@@ -132,9 +145,13 @@ impl Listener {
             }
             Listen::Shm(path) => {
                 remove_stale(path)?;
-                let socket = UnixListener::bind(path)?;
-                // Whoever connects can read and write all memory of the node.
-                std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600))?;
+                let socket = Socket2::new(Domain::UNIX, Type::STREAM, None)?;
+                // The socket's mode is that of the name it gets: there is no moment at which others may connect, and
+                // with that read and write all memory of the node.
+                rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
+                socket.bind(&SockAddr::unix(path)?)?;
+                socket.listen(CONNECTIONS_WAITING_MAX)?;
+                let socket = UnixListener::from(OwnedFd::from(socket));
                 socket.set_nonblocking(true)?;
                 Ok(Self { socket: Socket::Unix(socket), address: address.clone() })
             }

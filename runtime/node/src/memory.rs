@@ -42,6 +42,8 @@ impl Memory {
             sealed_file(places).map_err(|cause| NodeError::System { what: "a file in memory", cause: cause.into() })?;
         let mapping = Mapping::shared(file.as_fd(), places.narrow_usize())?;
         mapping.prefer_huge_pages();
+        // It is the memory of all clients, and they trust the node with it while it runs.
+        mapping.keep_out_of_core_dumps()?;
         let ring_pages = (pages as usize).clamp(1, RING_PAGES_MAX);
         let zeroed = ArrayQueue::new(ring_pages + users);
         Ok(Self { file, mapping, bytes, page_bytes: page_size.bytes(), zeroed, ring_pages })

@@ -62,11 +62,10 @@ mod tests {
     fn what_has_no_other_end_has_no_peer() {
         let file = std::fs::File::open("/proc/self/status").unwrap();
         assert!(Peer::of(&file).is_err());
-        let path = std::env::temp_dir().join(format!("yonder-peer-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
         let alone = std::os::unix::net::UnixDatagram::unbound().unwrap();
         assert!(Peer::of(&alone).is_err());
-        let listener = UnixListener::bind(&path).unwrap();
-        std::fs::remove_file(&path).unwrap();
+        let listener = UnixListener::bind(folder.path().join("socket")).unwrap();
         // Whoever listens is who would be seen by who connects.
         assert_eq!(Peer::of(&listener).unwrap().pid, Some(std::process::id()));
     }

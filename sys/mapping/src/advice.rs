@@ -56,8 +56,22 @@ impl Mapping {
     pub fn huge(bytes: usize) -> Result<Self, MapError> {
         let mapping = Self::map_anonymous(bytes)?;
         mapping.advise(libc::MADV_HUGEPAGE)?;
-        mapping.advise(libc::MADV_DONTDUMP)?;
+        mapping.keep_out_of_core_dumps()?;
         Ok(mapping)
+    }
+
+    /// Leaves the memory out when the process dumps its core.
+    pub fn keep_out_of_core_dumps(&self) -> Result<(), MapError> {
+        self.keep_part_out_of_core_dumps(0, self.len())
+    }
+
+    pub(crate) fn keep_part_out_of_core_dumps(&self, offset: u64, bytes: usize) -> Result<(), MapError> {
+        let start = self.checked(offset, bytes);
+        // SAFETY: the range is in bounds, and the advice changes nothing that is in it.
+        if unsafe { libc::madvise(start.cast(), bytes, libc::MADV_DONTDUMP) } != 0 {
+            return Err(MapError::last("madvise(MADV_DONTDUMP)", bytes));
+        }
+        Ok(())
     }
 
     /// Has the kernel map pages as if they were read. An error if it may not map all of them.
@@ -142,11 +156,25 @@ fn bytes(run: Run) -> usize {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::AsFd as _;
+
     use super::*;
 
     #[test]
-    fn memory_that_stands_in_for_a_nodes_is_in_no_core_dump() {
-        let mapping = Mapping::huge(4 * PAGE_BYTES).unwrap();
+    fn memory_that_is_a_nodes_or_stands_in_for_it_is_in_no_core_dump() {
+        let file = crate::create_memfd(c"yonder-test", 4 * PAGE_BYTES).unwrap();
+        let node = Mapping::shared(file.as_fd(), 4 * PAGE_BYTES).unwrap();
+        assert!(is_dumped(&node));
+        node.keep_out_of_core_dumps().unwrap();
+        let client = Mapping::reserved(8 * PAGE_BYTES).unwrap();
+        client.map_file(0, file.as_fd(), 0, 4 * PAGE_BYTES).unwrap();
+        for mapping in [Mapping::huge(4 * PAGE_BYTES).unwrap(), node, client] {
+            assert!(!is_dumped(&mapping));
+        }
+    }
+
+    /// Whether a core dump has what is at the start of a mapping.
+    fn is_dumped(mapping: &Mapping) -> bool {
         let all = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let holds = |line: &&str| {
             let ends = line.split_once(' ').and_then(|(range, _)| range.split_once('-'));
@@ -155,7 +183,7 @@ mod tests {
         };
         let mut lines = all.lines().skip_while(|line| !holds(line));
         let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
-        assert!(flags.split_whitespace().any(|flag| flag == "dd"), "{flags}");
+        flags.split_whitespace().all(|flag| flag != "dd")
     }
 
     #[test]

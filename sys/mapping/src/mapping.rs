@@ -134,10 +134,11 @@ impl Mapping {
         Self::from_mmap(base, bytes, Backing::Shared)
     }
 
-    /// Puts `bytes` of `fd` from `file_offset`, whole pages, at `offset` of a reserved mapping.
+    /// Puts `bytes` of `fd` from `file_offset`, whole pages, at `offset` of a reserved mapping. No core dump has them.
     pub fn map_file(&self, offset: u64, fd: BorrowedFd<'_>, file_offset: u64, bytes: usize) -> Result<(), MapError> {
         let flags = libc::MAP_SHARED | libc::MAP_NORESERVE;
-        self.remap(offset, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, Some((fd, file_offset)))
+        self.remap(offset, bytes, libc::PROT_READ | libc::PROT_WRITE, flags, Some((fd, file_offset)))?;
+        self.keep_part_out_of_core_dumps(offset, bytes)
     }
 
     /// Takes what is at `offset` of a reserved mapping away again: `bytes`, whole pages.

@@ -6,10 +6,12 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use rustix::fs::{FallocateFlags, FlockOperation, Mode, OFlags};
+use rustix::fs::{FallocateFlags, FileType, FlockOperation, Mode, OFlags, Stat};
 use rustix::io::Errno;
 use yonder_intercept::Kept;
 
+/// What the mode of a file says of all but its owner.
+const OTHERS: u32 = 0o077;
 /// How long a lock is waited for that a process has.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 /// How long one that nobody has any more: the kernel ends the rings of a process, and with them its lock, some time
@@ -32,6 +34,15 @@ pub enum OpenError {
         "is in use by another process: type another path, or that of a folder, in which each process has a file of its own"
     )]
     InUse,
+    /// What is there leads elsewhere, or is something else.
+    #[error("is a link, or no regular file: type the path of a file itself, of a new one, or of a folder")]
+    NotAFile,
+    /// Another user owns it, or it has a second name that may be another user's.
+    #[error("belongs to another user, or has a second name: type the path of a new file, or of a folder")]
+    NotOurs,
+    /// Its mode lets other users in.
+    #[error("may be read or written by other users: type chmod 600 and its path, or the path of a new file")]
+    NotPrivate,
 }
 
 /// A file that this process alone has, and that transfers go to without the page cache.
@@ -41,15 +52,18 @@ pub struct DirectFile {
 }
 
 impl DirectFile {
-    /// Opens the file at `path`, readable by its owner alone if it is made now, and locks it for as long as it is open.
-    /// If there is a folder, makes a file in it that has no name and ends with the process: each who asks has another
-    /// one.
+    /// Opens the file at `path`, and locks it for as long as it is open. If there is a folder, makes a file in it that
+    /// has no name and ends with the process: each who asks has another one.
+    ///
+    /// What is written to it is a program's memory, so it is readable by its owner alone if it is made now, and refused
+    /// if it was there and another user can open it, or has put it there.
     pub fn open(path: &Path) -> Result<Self, OpenError> {
         if path.is_dir() { Self::nameless(path) } else { Self::named(path) }
     }
 
     fn named(path: &Path) -> Result<Self, OpenError> {
-        let file = open(path, OFlags::CREATE)?;
+        let file = open(path, OFlags::CREATE | OFlags::NOFOLLOW | OFlags::NONBLOCK)?;
+        check(&rustix::fs::fstat(&file).map_err(|error| OpenError::Refused(error.into()))?)?;
         let begun = Instant::now();
         while let Err(error) = rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
             if error != Errno::WOULDBLOCK {
@@ -128,12 +142,28 @@ fn owner(locks: &str, this: &str) -> Option<u32> {
     words.filter(of_this).find_map(|words| words[4].parse().ok()).filter(|owner| *owner != 0)
 }
 
+/// Whether a file is this user's alone. Whoever opened it before its mode was what it is now can still read it, but
+/// only its owner, or a user whom the mode let in then, could.
+fn check(file: &Stat) -> Result<(), OpenError> {
+    if FileType::from_raw_mode(file.st_mode) != FileType::RegularFile {
+        return Err(OpenError::NotAFile);
+    }
+    if file.st_uid != rustix::process::geteuid().as_raw() || file.st_nlink != 1 {
+        return Err(OpenError::NotOurs);
+    }
+    if file.st_mode & OTHERS != 0 {
+        return Err(OpenError::NotPrivate);
+    }
+    Ok(())
+}
+
 /// Opens for direct reads and writes.
 fn open(path: &Path, flags: OFlags) -> Result<Kept, OpenError> {
     let flags = OFlags::RDWR | OFlags::CLOEXEC | OFlags::DIRECT | flags;
     match rustix::fs::open(path, flags, Mode::RUSR | Mode::WUSR) {
         Ok(file) => Ok(Kept::new(file)),
         Err(Errno::INVAL) => Err(OpenError::NotDirect),
+        Err(Errno::LOOP) => Err(OpenError::NotAFile),
         Err(other) => Err(OpenError::Refused(other.into())),
     }
 }
@@ -196,6 +226,39 @@ mod tests {
             assert_eq!(files.each_ref().map(|file| file.bytes().unwrap()), [8192, 0]);
             assert!(files.iter().all(|file| place(file).ends_with("(deleted)")));
             assert_eq!(std::fs::read_dir(folder.path()).unwrap().count(), 0);
+        }
+    }
+
+    /// What another user may have put there, or can open, would be handed a program's memory.
+    #[test]
+    fn a_planted_file_is_refused() {
+        use std::os::unix::fs::PermissionsExt as _;
+        let folder = tempfile::tempdir().unwrap();
+        let [target, link, dangling, second, pipe] =
+            ["target", "link", "none", "second", "pipe"].map(|name| folder.path().join(name));
+        let refused = |path: &Path| DirectFile::open(path).unwrap_err();
+        drop(DirectFile::open(&target).unwrap());
+        drop(DirectFile::open(&target).expect("its own file is opened again"));
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        std::os::unix::fs::symlink(folder.path().join("nothing"), &dangling).unwrap();
+        rustix::fs::mknodat(rustix::fs::CWD, &pipe, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        for path in [&link, &dangling] {
+            assert!(matches!(refused(path), OpenError::NotAFile), "{}: {:?}", path.display(), refused(path));
+        }
+        assert!(matches!(refused(&pipe), OpenError::NotAFile | OpenError::NotDirect), "{:?}", refused(&pipe));
+        for mode in [0o604, 0o602, 0o640, 0o620, 0o666] {
+            std::fs::set_permissions(&target, std::fs::Permissions::from_mode(mode)).unwrap();
+            assert!(matches!(refused(&target), OpenError::NotPrivate), "{mode:o}");
+        }
+        std::fs::set_permissions(&target, std::fs::Permissions::from_mode(0o600)).unwrap();
+        std::fs::hard_link(&target, &second).unwrap();
+        assert!(matches!(refused(&target), OpenError::NotOurs));
+        std::fs::remove_file(&second).unwrap();
+        assert!(!folder.path().join("nothing").exists());
+        drop(DirectFile::open(&target).unwrap());
+        match std::os::unix::fs::chown(&target, Some(65534), None) {
+            Ok(()) => assert!(matches!(refused(&target), OpenError::NotOurs)),
+            Err(error) => println!("SKIP: a file of another user: {error}"),
         }
     }
 

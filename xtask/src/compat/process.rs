@@ -181,15 +181,15 @@ mod tests {
 
     #[test]
     fn what_a_process_says_and_how_it_fails() {
-        let folder = std::env::temp_dir().join(format!("yonder-compat-said-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let mut well = shell("echo answer", &folder);
+        let scratch = tempfile::tempdir().unwrap();
+        let folder = scratch.path();
+        let mut well = shell("echo answer", folder);
         assert_eq!(well.end_by(soon(), None), Ok(()));
         assert_eq!(well.said(), "answer\n");
-        let mut badly = shell("echo why >&2; echo 'yonder run: figures' >&2; exit 3", &folder);
+        let mut badly = shell("echo why >&2; echo 'yonder run: figures' >&2; exit 3", folder);
         assert_eq!(badly.end_by(soon(), None), Err("exit status: 3: why".to_owned()));
         let until = soon();
-        let mut late = shell("sleep 100 & wait", &folder);
+        let mut late = shell("sleep 100 & wait", folder);
         assert_eq!(late.end_by(Instant::now(), None), Err("it takes too long".to_owned()));
         let family = family(late.child.id());
         drop(late);
@@ -198,7 +198,6 @@ mod tests {
             assert!(Instant::now() < until, "{family:?}");
             std::thread::yield_now();
         }
-        fs::remove_dir_all(&folder).unwrap();
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Rules against what should not be left in code: unfinished parts, debugging output, switched-off and sleeping tests.
+//! Rules against what should not be left in code: unfinished parts, debugging output, switched-off and sleeping tests,
+//! temporary files with names that can be guessed.
 //!
 //! A test that sleeps to let something happen is slow when it passes and wrong when the machine is busy. The few that
 //! must let time pass say why: `// tidy: sleep: reason` on the line of the call or the one above it.
@@ -42,6 +43,10 @@ fn problem_at(file: &RustFile<'_>, index: usize) -> Option<(String, &'static str
     {
         return Some(("a test is switched off".to_owned(), "mend it, delete it, or print 'SKIP: reason' and return"));
     }
+    if names_temporary(tokens) {
+        let remedy = "another user may have put something there: use tempfile::tempdir()";
+        return Some(("a temporary file has a name that can be guessed".to_owned(), remedy));
+    }
     if is_sleep(&file.tokens, index) && file.is_test(tokens[0].line) && !has_sleep_reason(file, tokens[0].line) {
         let remedy = "wait for the event itself, or add '// tidy: sleep: reason' to the line";
         return Some(("a test sleeps".to_owned(), remedy));
@@ -51,6 +56,14 @@ fn problem_at(file: &RustFile<'_>, index: usize) -> Option<(String, &'static str
 
 fn is_macro_call(tokens: &[Token], name: &str) -> bool {
     matches!(tokens, [word, mark, open, ..] if word.is_word(name) && mark.is_mark('!') && open.opens())
+}
+
+/// A path made of the folder for temporary files and a name.
+fn names_temporary(tokens: &[Token]) -> bool {
+    /// Parentheses and a point.
+    const BETWEEN_MAX: usize = 3;
+    matches!(tokens, [word, rest @ ..]
+        if word.is_word("temp_dir") && rest.iter().take(BETWEEN_MAX + 1).any(|word| word.is_word("join")))
 }
 
 /// A call of a function named `sleep`, by any path, but neither a method nor the definition.
@@ -95,6 +108,14 @@ mod tests {
     fn marked_comments_are_found() {
         let text = format!("fn f() {{}} // {}: later\n// MASTODON is a word\n", MARKS[0]);
         assert_eq!(problem_lines("apps/kv/src/x.rs", &text), [1]);
+    }
+
+    #[test]
+    fn temporary_files_have_names_of_chance() {
+        let problems = |line: &str| problem_lines("apps/kv/src/x.rs", &format!("fn f() {{ {line} }}\n"));
+        assert_eq!(problems("let path = std::env::temp_dir().join(name);"), [1]);
+        assert_eq!(problems("let path = temp_dir()\n.join(name);"), [1]);
+        assert_eq!(problems("let all = std::fs::read_dir(std::env::temp_dir()); a.join(b)"), Vec::<usize>::new());
     }
 
     #[test]

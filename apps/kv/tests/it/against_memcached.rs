@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 use proptest::test_runner::{RngAlgorithm, TestRng, TestRunner};
+use tempfile::TempDir;
 
 use crate::harness::Running;
 use crate::memory::FlatMemory;
@@ -21,12 +22,14 @@ use crate::memory::FlatMemory;
 struct Memcached {
     process: Child,
     socket: PathBuf,
+    _folder: TempDir,
 }
 
 impl Memcached {
     /// None, and a line that says why, if there is no memcached here.
     fn start(name: &str) -> Option<Self> {
-        let socket = std::env::temp_dir().join(format!("yonder-kv-{}-{name}", std::process::id()));
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let socket = folder.path().join(name);
         let path = socket.to_str().expect("a temporary directory with a plain name");
         // The user only matters where tests run as root, which memcached refuses to do.
         let started = Command::new("memcached")
@@ -36,7 +39,7 @@ impl Memcached {
             .spawn();
         match started {
             Ok(process) => {
-                let memcached = Self { process, socket };
+                let memcached = Self { process, socket, _folder: folder };
                 let deadline = Instant::now() + Duration::from_secs(20);
                 while UnixStream::connect(&memcached.socket).is_err() {
                     assert!(Instant::now() < deadline, "memcached does not listen");
@@ -69,10 +72,9 @@ impl Memcached {
 
 impl Drop for Memcached {
     fn drop(&mut self) {
-        // The process may have ended by itself; its socket file stays in either case.
+        // The process may have ended by itself.
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let _ = std::fs::remove_file(&self.socket);
     }
 }
 

@@ -14,8 +14,9 @@ mod symbols;
 mod uncovered;
 
 use std::ffi::OsString;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{IsTerminal as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -151,8 +152,7 @@ fn help(
             return Ok(());
         }
     };
-    let folder = TempDir::with_prefix(format!("yonder-run-{}-", program.id().number));
-    let folder = folder.context("there is no folder for temporary files")?;
+    let folder = folder_of_run("run", program)?;
     let path = args.board.clone().unwrap_or_else(|| folder.path().join("board"));
     let board = SharedStats::create(&path).with_context(|| format!("cannot make {}", path.display()))?;
     let settings = Settings {
@@ -199,6 +199,14 @@ fn help(
         }
     }
     Ok(())
+}
+
+/// A folder for the files that a run's processes share. What is in it opens their far memory, so no other user may look
+/// in, whatever the mask of new files is.
+fn folder_of_run(command: &str, program: &Watched) -> anyhow::Result<TempDir> {
+    let prefix = format!("yonder-{command}-{}-", program.id().number);
+    let made = tempfile::Builder::new().prefix(&prefix).permissions(Permissions::from_mode(0o700)).tempdir();
+    made.context("there is no folder for temporary files")
 }
 
 /// Tells what a run has come to.

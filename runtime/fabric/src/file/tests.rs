@@ -276,6 +276,8 @@ fn what_cannot_be_a_store_is_refused_and_left_as_it_is() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("precious");
     std::fs::write(&path, "a letter").unwrap();
+    let set_mode = |mode| std::fs::set_permissions(&path, std::os::unix::fs::PermissionsExt::from_mode(mode)).unwrap();
+    set_mode(0o600);
     let url = format!("file://{}", path.display());
     if world("32MiB").is_none() {
         return;
@@ -288,6 +290,8 @@ fn what_cannot_be_a_store_is_refused_and_left_as_it_is() {
         let message = refused(&url);
         assert!(message.contains(problem) && !message.contains('\n'), "{message}");
     }
+    set_mode(0o644);
+    assert!(refused(&url).contains("type chmod 600"));
     assert_eq!(std::fs::read_to_string(&path).unwrap(), "a letter");
 }
 

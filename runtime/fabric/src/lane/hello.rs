@@ -9,6 +9,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
+use yonder_datagram::peer::Peer;
 use yonder_units::Narrow;
 use yonder_wire::{
     Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, MessageBuffer, Welcome, WireError,
@@ -39,6 +40,12 @@ pub enum OpenError {
     /// The node is not the one that had this client's memory.
     #[error("the node was restarted, or this client was away for too long: its far memory is lost")]
     Forgotten,
+    /// Who listens on this machine is neither this user nor root.
+    #[error("a process of user {0} listens there, who would have all that is kept there: start a node of your own")]
+    Stranger(u32),
+    /// The file that came with the welcome can be made shorter, which would end whoever touches what was cut off.
+    #[error("the memory that it hands over may be cut off at any time: it is no node of this release")]
+    Unsealed,
 }
 
 /// A stream whose peer has welcomed this client, and the descriptor that came with the welcome, if one did.
@@ -62,6 +69,10 @@ pub(crate) fn dial_tcp(address: SocketAddr, home: Option<u32>) -> Result<Greeted
 /// Connects to a node on this machine and greets it.
 pub(crate) fn dial_unix(path: &Path) -> Result<Greeted, OpenError> {
     let socket = UnixStream::connect(path)?;
+    let (uid, own) = (Peer::of(&socket)?.uid, rustix::process::geteuid().as_raw());
+    if uid != own && uid != 0 {
+        return Err(OpenError::Stranger(uid));
+    }
     socket.set_read_timeout(Some(WAIT_MAX))?;
     socket.set_write_timeout(Some(WAIT_MAX))?;
     let mut stream = DescriptorStream { socket, file: None };

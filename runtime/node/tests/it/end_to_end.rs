@@ -18,4 +18,5 @@ mod peers;
 mod proxy;
 mod raw;
 mod spaces;
+mod strangers;
 mod testbed;

@@ -221,7 +221,8 @@ mod tests {
 
     #[test]
     fn version_2_is_taken_where_a_group_above_hands_memory_down() {
-        let root = std::env::temp_dir().join(format!("yonder-cgroup-test-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let root = folder.path();
         std::fs::create_dir_all(root.join("a/b")).unwrap();
         let mounts = format!("28 25 0:25 / {} rw shared:1 - cgroup2 none rw,nsdelegate\n", root.display());
         let error = Hierarchy::of(&mounts, "0::/a/b\n").unwrap_err();
@@ -233,7 +234,6 @@ mod tests {
         assert_eq!((hierarchy.version, &hierarchy.parent), (Version::Two, &root.join("a")));
         let error = Hierarchy::of("", "0::/\n").unwrap_err();
         assert!(error.contains("mount -t cgroup2"), "{error}");
-        std::fs::remove_dir_all(root).unwrap();
     }
 
     #[test]

@@ -66,17 +66,14 @@ impl Drop for SwapFile {
 mod tests {
     use super::*;
 
-    fn path(name: &str) -> PathBuf {
-        std::env::temp_dir().join(format!("yonder-swap-test-{name}-{}", std::process::id()))
-    }
-
     fn is_used(path: &Path) -> bool {
         read_swaps().unwrap().contains(path.to_str().unwrap())
     }
 
     #[test]
     fn a_file_is_swapped_to_and_goes_with_its_guard() {
-        let path = path("on");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("on");
         let before = read_swaps().unwrap().lines().count();
         let swap = match SwapFile::set_up(&path, 4 << 20) {
             Ok(swap) => swap,
@@ -87,7 +84,7 @@ mod tests {
         };
         assert!(is_used(&path));
         // Another one would not be in front of this.
-        let error = SwapFile::set_up(&self::path("second"), 4 << 20).unwrap_err();
+        let error = SwapFile::set_up(&folder.path().join("second"), 4 << 20).unwrap_err();
         assert!(error.contains("would be measured: type `swapoff"), "{error}");
         drop(swap);
         assert!(!is_used(&path) && !path.exists());
@@ -99,7 +96,8 @@ mod tests {
         if !rustix::process::geteuid().is_root() {
             return println!("SKIP: swap takes root: run this as root");
         }
-        let path = path("theirs");
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("theirs");
         std::fs::write(&path, "theirs").unwrap();
         let error = SwapFile::set_up(&path, 4 << 20).unwrap_err();
         // Swap of the highest priority that somebody else has is refused before.

@@ -103,16 +103,16 @@ mod tests {
 
     #[test]
     fn only_a_device_that_nobody_has_set_up_is_taken() {
-        let blocks = std::env::temp_dir().join(format!("yonder-zram-test-{}", std::process::id()));
+        let folder = tempfile::tempdir().unwrap();
+        let blocks = folder.path();
         for (name, size) in [("zram0", "4096"), ("zram2", "0"), ("zram1", "0"), ("vda", "0")] {
             std::fs::create_dir_all(blocks.join(name)).unwrap();
             std::fs::write(blocks.join(name).join("disksize"), format!("{size}\n")).unwrap();
         }
-        assert_eq!(unused(&blocks), Some(blocks.join("zram1")));
+        assert_eq!(unused(blocks), Some(blocks.join("zram1")));
         std::fs::remove_dir_all(blocks.join("zram1")).unwrap();
         std::fs::remove_dir_all(blocks.join("zram2")).unwrap();
-        assert_eq!(unused(&blocks), None);
-        std::fs::remove_dir_all(blocks).unwrap();
+        assert_eq!(unused(blocks), None);
     }
 
     #[test]

@@ -12,7 +12,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, ensure};
 use serde::Serialize;
-use tempfile::TempDir;
 use yonder::Config;
 use yonder::units::format_bytes;
 use yonder_bench::costs::{Watching, costs, watching, zram};
@@ -24,7 +23,7 @@ use yonder_sizing::{Costs, Curve, Point, Replayed, Sample};
 use yonder_uffd::{Delivery, Uffd};
 
 use super::process::Watched;
-use super::{SummaryFile, USAGE, become_program, find_library, program, say, title_of, watch};
+use super::{SummaryFile, USAGE, become_program, find_library, folder_of_run, program, say, title_of, watch};
 use crate::args::SizeArgs;
 
 /// Local memory of which nothing is missed is the program's, and what is kept free for faults: a share of it, and at
@@ -58,8 +57,7 @@ fn help(
         program.refuse(USAGE);
         return Ok(());
     }
-    let folder = TempDir::with_prefix(format!("yonder-size-{}-", program.id().number));
-    let folder = folder.context("there is no folder for temporary files")?;
+    let folder = folder_of_run("size", program)?;
     let watching = watching()?;
     let measured = args.far.iter().map(|url| Ok((url.clone(), costs(url, args.prefetch, watching)?)));
     let mut measured: Vec<(String, Costs)> = measured.collect::<anyhow::Result<_>>()?;

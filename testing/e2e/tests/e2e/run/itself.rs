@@ -3,6 +3,7 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -182,4 +183,38 @@ fn it_ends_soon_if_its_helper_was_killed() {
     assert_eq!((ended.code, ended.stderr.as_str()), (Some(3), ""), "nobody is there to tell anything");
     let left = Path::new(board).parent().expect("it is in a folder");
     std::fs::remove_dir_all(left).expect("nobody was there to remove it");
+}
+
+/// Whatever the user's mask of new files lets others do: what programs touch, and what opens their far memory, is
+/// there.
+#[test]
+fn its_files_are_its_users_alone() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let (report, trace) = (folder.path().join("report.html"), folder.path().join("trace"));
+    let program = r#"b = bytearray(64 << 20); print("ready", flush=True); input()"#;
+    let flags = format!("--memory 256MiB --report {} --trace {}", report.display(), trace.display());
+    let script = format!("umask 0; exec {} run {flags} -- python3 -c '{program}'", yonder.path());
+    let mut command = Command::new("sh");
+    command.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut running = command.spawn().expect("there is a shell");
+    let mut said = [0; 6];
+    running.stdout.as_mut().expect("it is piped").read_exact(&mut said).expect("it says that it is ready");
+    assert_eq!(said, *b"ready\n");
+    let environment = std::fs::read(format!("/proc/{}/environ", running.id())).expect("it runs");
+    let environment = String::from_utf8(environment).expect("its words can be printed");
+    let board = environment.split('\0').find_map(|word| word.strip_prefix("YONDER_RUN_BOARD=")).expect("it has one");
+    let shared = Path::new(board).parent().expect("it is in a folder");
+    let mode = |path: &Path| std::fs::metadata(path).expect("it is there").permissions().mode() & 0o777;
+    assert_eq!(mode(shared), 0o700);
+    let files = |folder: &Path| std::fs::read_dir(folder).expect("it is a folder").map(|entry| entry.unwrap().path());
+    let kept: Vec<_> = files(shared).filter(|path| !path.to_str().unwrap().contains("modules-")).collect();
+    assert!(kept.len() >= 2, "a board and a record: {kept:?}");
+    let written: Vec<_> = files(folder.path()).filter(|path| *path != report).collect();
+    assert!(!written.is_empty(), "there is no trace");
+    for path in kept.iter().chain(&written) {
+        assert_eq!(mode(path), 0o600, "{}", path.display());
+    }
+    drop(running.stdin.take());
+    running.wait().expect("it is a child");
 }
