@@ -1,6 +1,6 @@
 //! [`Operations`]: the operations of a queue pair over others, with their names below, and those that have ended.
 //!
-//! Neighbours: the queue pairs of `lz4` and `tier` say what an operation is and when it ends.
+//! Neighbours: the queue pairs of `stored` and `tier` say what an operation is and when it ends.
 //!
 //! Invariant: nothing is allocated after it was made.
 

@@ -10,23 +10,36 @@ use std::time::Duration;
 use yonder_units::{Nanos, parse_duration};
 
 use crate::space::LEASE;
-use crate::{EmuFabric, Fabric, FabricError, FileFabric, Lz4Fabric, RemoteFabric, ShmFabric, TierFabric, lz4, tier};
+use crate::stored::{Form as _, lz4::Lz4, seal::Seal};
+use crate::{
+    EmuFabric, Fabric, FabricError, FileFabric, Lz4Fabric, RemoteFabric, SealFabric, ShmFabric, TierFabric, tier,
+};
 
 /// What can be typed, for messages.
 const KNOWN: &str = "type emu://?latency=2.5us&gbps=100, udp://host:port, tcp://host:port, shm:///path.sock or \
-file:///path?size=64GiB, lz4+ and one of these to compress pages, or tier+ and two of these with + between";
+file:///path?size=64GiB, lz4+ and one of these to compress pages, seal+ and one of these to encrypt them, or tier+ and \
+two of these with + between";
 /// Shortest lease: it is renewed several times while it lasts, and each time may take a while.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 /// What may stand before `://`, or before a `+` there.
-pub(crate) const SCHEMES: [&str; 8] = ["lz4", "tier", "emu", "tcp", "udp", "shm", "file", "rdma"];
+pub(crate) const SCHEMES: [&str; 9] = ["lz4", "seal", "tier", "emu", "tcp", "udp", "shm", "file", "rdma"];
 
 /// Connects to the memory node that `url` names, or makes the embedded one. Blocks until it answers, at most seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
-    if let Some(below) = url.strip_prefix(lz4::PREFIX) {
-        if below.starts_with(lz4::PREFIX) {
+    if let Some(below) = url.strip_prefix(Lz4::PREFIX) {
+        if below.starts_with(Lz4::PREFIX) {
             return Err(bad(url, "compresses what is compressed already: type lz4+ once, such as lz4+tcp://host:port"));
         }
         return Ok(Arc::new(Lz4Fabric::over(open(below)?)?));
+    }
+    if let Some(below) = url.strip_prefix(Seal::PREFIX) {
+        if below.starts_with(Seal::PREFIX) {
+            return Err(bad(url, "encrypts what is encrypted already: type seal+ once, such as seal+tcp://host:port"));
+        }
+        if below.starts_with(Lz4::PREFIX) {
+            return Err(bad(url, "compresses what is encrypted, which is noise: type lz4+seal+ in front of the rest"));
+        }
+        return Ok(Arc::new(SealFabric::over(open(below)?)?));
     }
     if url.starts_with(tier::PREFIX) {
         let tier::Parts { limit, near, far } = tier::parse(url)?;
@@ -45,10 +58,16 @@ pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
     }
 }
 
+/// The URL without the forms that pages have in it: what they are kept in.
+fn below_forms(url: &str) -> &str {
+    let below = url.strip_prefix(Lz4::PREFIX).or_else(|| url.strip_prefix(Seal::PREFIX));
+    below.map_or(url, below_forms)
+}
+
 /// Whether the fabric that `url` names keeps pages in a file, in one of its tiers at least.
 #[must_use]
 pub fn keeps_in_file(url: &str) -> bool {
-    let url = url.strip_prefix(lz4::PREFIX).unwrap_or(url);
+    let url = below_forms(url);
     match tier::parse(url) {
         Ok(tier::Parts { near, far, .. }) => keeps_in_file(near) || keeps_in_file(far),
         Err(_) => url.starts_with("file://"),
@@ -73,7 +92,7 @@ pub fn likely_page_cost(url: &str) -> Nanos {
     const OF_DISKS: Nanos = 200_000;
     const OF_NETWORKS: Nanos = 60_000;
     const OF_MEMORY: Nanos = 10_000;
-    let url = url.strip_prefix(lz4::PREFIX).unwrap_or(url);
+    let url = below_forms(url);
     match (tier::parse(url), url.split_once("://")) {
         (Ok(tier::Parts { near, far, .. }), _) => likely_page_cost(near).max(likely_page_cost(far)),
         (_, Some(("file", _))) => OF_DISKS,
@@ -84,7 +103,7 @@ pub fn likely_page_cost(url: &str) -> Nanos {
 
 /// The URL of the fabric at the other end of the network, of which `url` may be a layer.
 pub(crate) fn node_url(url: &str) -> &str {
-    let url = url.strip_prefix(lz4::PREFIX).unwrap_or(url);
+    let url = below_forms(url);
     tier::parse(url).map_or(url, |parts| node_url(parts.near))
 }
 
@@ -174,6 +193,8 @@ mod tests {
             ("emu://latency", "not a list of settings"),
             ("emu://?latency", "not a list of settings"),
             ("lz4+lz4+emu://", "compressed already"),
+            ("seal+seal+emu://", "encrypted already"),
+            ("seal+lz4+emu://", "type lz4+seal+"),
             ("tier+emu://", "has one tier only"),
         ];
         for (url, problem) in bad {
@@ -200,6 +221,8 @@ mod tests {
             ("file:///a?size=1GiB", "file:///a?size=1GiB", true),
             ("lz4+tcp://a:7", "tcp://a:7", false),
             ("lz4+file:///a", "file:///a", true),
+            ("lz4+seal+file:///a", "file:///a", true),
+            ("seal+tier+seal+tcp://a:7+lz4+seal+file:///a", "tcp://a:7", true),
             ("tier+tcp://a:7+file:///a", "tcp://a:7", true),
             ("lz4+tier+near=1GiB+lz4+udp://a:7+lz4+file:///a", "udp://a:7", true),
             ("tier+tcp://a:7+emu://", "tcp://a:7", false),
@@ -225,6 +248,9 @@ mod tests {
             "emu://?",
             "emu://?latency=2.5us&gbps=100",
             "lz4+emu://",
+            "seal+emu://",
+            "lz4+seal+emu://",
+            "tier+seal+emu://?size=1GiB+lz4+seal+emu://",
             "tier+near=1GiB+emu://?size=1GiB+lz4+emu://",
             "lz4+tier+emu://+emu://?latency=20us",
         ] {

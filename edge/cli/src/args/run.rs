@@ -106,7 +106,8 @@ impl RunArgs {
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct RunArgs {
     /// Memory node: tcp://host:port, shm:///path.sock, or emu://, emulated in the program's process; or a local SSD:
-    /// file:///folder?size=SIZE, where each process has a file of its own. lz4+ before it compresses pages
+    /// file:///folder?size=SIZE, where each process has a file of its own. lz4+ before it compresses pages,
+    /// seal+ encrypts them
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: String,
     /// Local memory that far pages may use at a time, in each process: a size, a percentage of --memory, or auto, as

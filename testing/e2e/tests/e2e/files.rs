@@ -62,6 +62,28 @@ fn items_survive_the_way_to_a_file_and_back_and_a_kill_leaves_nothing_behind() {
     assert_eq!(left, 0, "an orderly end gives the space back");
 }
 
+/// What is in the file of a server that was killed: its items, or noise where they are sealed.
+#[test]
+fn a_killed_server_leaves_nothing_that_can_be_read_if_its_pages_are_sealed() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let far = url(folder.path());
+    if !can_use_files(yonder, &far) {
+        return;
+    }
+    for (layer, can_be_read) in [("", true), ("seal+", false), ("lz4+seal+", false)] {
+        let server = start_kv(yonder, &format!("{layer}{far}"));
+        let mut client = Client::connect(server.address());
+        client.fill(&CONTENT, 0..CONTENT.keys, 1);
+        client.verify(&CONTENT, 0..CONTENT.keys, 1);
+        server.kill();
+        let left = std::fs::read(folder.path().join("store")).expect("it stays");
+        assert!(left.len() > 8 << 20, "{} bytes", left.len());
+        let found = left.windows(6).filter(|bytes| bytes == b"filed-").count();
+        assert_eq!(found > 0, can_be_read, "'{layer}': {found} items can be read");
+    }
+}
+
 #[test]
 fn damage_on_the_disk_is_a_miss_and_never_served() {
     let Some(yonder) = Yonder::ready() else { return };

@@ -150,7 +150,7 @@ programs! {
     changes_of_user_over_tcp: "identity" [] over "tcp" with LOCAL;
     changes_of_user_over_a_disk: "identity" [] over "lz4+file" with LOCAL;
     stacks_over_tcp: "stacks" [] over "tcp" with "12MiB";
-    the_heap_over_tiers: "heap" ["4", "2"] over "tiers" with "8MiB";
+    the_heap_over_sealed_tiers: "heap" ["4", "2"] over "seal+tiers" with "8MiB";
     the_heap_over_compressed_tiers: "heap" ["5", "2"] over "lz4+tiers" with "8MiB";
     mappings_over_tiers: "maps" [] over "tiers" with LOCAL;
     processes_over_tiers: "processes" ["FOLDER", "REMOTE"] over "tiers" with LOCAL;
@@ -172,14 +172,14 @@ programs! {
     files_over_a_disk: "files" ["FOLDER", "6"] over "file" with LOCAL;
     sockets_over_a_disk: "sockets" ["10"] over "lz4+file" with LOCAL;
     waiting_over_a_disk: "waiting" [] over "file" with LOCAL;
-    locks_over_a_disk: "sync" [] over "file" with LOCAL;
+    locks_over_a_sealed_disk: "sync" [] over "lz4+seal+file" with LOCAL;
     mappings_over_a_disk: "maps" [] over "lz4+file" with LOCAL;
     reserved_memory_over_emu: "reserved" ["FOLDER"] over "emu" with LOCAL;
     reserved_memory_over_tcp: "reserved" ["FOLDER"] over "tcp" with LOCAL;
     the_heap_over_a_disk: "heap" ["2", "3"] over "file" with "8MiB";
     processes_over_a_disk: "processes" ["FOLDER", "REMOTE"] over "file" with LOCAL;
     processes_over_a_compressed_disk: "processes" ["FOLDER", "REMOTE"] over "lz4+file" with LOCAL;
-    signals_over_a_disk: "signals" ["FOLDER"] over "file" with LOCAL;
+    signals_over_a_sealed_disk: "signals" ["FOLDER"] over "seal+file" with LOCAL;
     stacks_over_a_disk: "stacks" [] over "lz4+file" with "12MiB";
 }
 
@@ -195,7 +195,7 @@ fn a_program_that_was_linked_long_ago() {
 fn a_forked_process_that_needs_a_node_says_so() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
     let Some(program) = Program::compiled("forked") else { return };
-    for fabric in ["tcp", "file", "lz4+file"] {
+    for fabric in ["tcp", "file", "lz4+file", "seal+file"] {
         a_forked_process_needs_what_its_parent_has(yonder, &program, fabric);
     }
 }

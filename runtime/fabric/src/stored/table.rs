@@ -1,19 +1,19 @@
-//! [`Table`]: what the fabric below has of each page of an area: how many bytes, of which bytes of the page, and their
-//! sum.
+//! [`Table`]: what the fabric below has of each page of an area: how many bytes, of which bytes of the page, and what
+//! proves them.
 //!
 //! Who touches what: a queue pair that writes a page says so before it posts ([`Table::begin_write`]), and finishes the
 //! page when the write has ended. A reader looks before it posts, and again when the bytes are here: what changed
-//! meanwhile was not read. Sum and shape change only while the page is being written, when nobody believes them.
+//! meanwhile was not read. Proof and shape change only while the page is being written, when nobody believes them.
 //!
 //! Invariant: a page whose last write failed is unknown, and nothing is read of it before the next write is done.
 
+use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use xxhash_rust::xxh3::xxh3_64_with_seed;
 use yonder_units::{Narrow, PAGE_BYTES};
 use zerocopy::FromZeros as _;
 
-use crate::{RemoteAddress, Vector};
+use crate::Vector;
 
 /// Bits of a word: how many bytes are stored, whether they are compressed, the state, and the number of the last
 /// change.
@@ -31,7 +31,7 @@ const UNKNOWN: u32 = 3;
 
 /// How many bytes are stored of a page, and what they are.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Stored {
+pub struct Stored {
     pub(super) bytes: usize,
     pub(super) is_compressed: bool,
 }
@@ -49,10 +49,10 @@ pub(super) enum Content {
 
 /// A look at a page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Seen {
+pub(super) struct Seen<P> {
     word: u32,
     pub(super) shape: Vector,
-    sum: u64,
+    pub(super) proof: P,
 }
 
 /// A write that has begun.
@@ -66,15 +66,17 @@ pub(super) struct Begun {
     before: u32,
 }
 
-/// The pages of an area.
-pub(super) struct Table {
+/// The pages of an area, with proofs of the type `P`.
+pub(super) struct Table<P> {
     words: Box<[AtomicU32]>,
-    sums: Box<[AtomicU64]>,
+    /// So many words a page as a proof has.
+    proofs: Box<[AtomicU64]>,
     /// Backed only where paging is guided: the word of a whole page is zero.
     shapes: Box<[AtomicU64]>,
+    _proofs: PhantomData<P>,
 }
 
-impl Seen {
+impl<P> Seen<P> {
     pub(super) fn content(self) -> Content {
         match self.word >> STATE_SHIFT & 3 {
             ZEROS => Content::Zeros,
@@ -86,36 +88,34 @@ impl Seen {
             _ => Content::Unknown,
         }
     }
-
-    /// Whether `bytes` are what was stored of the page at `address`.
-    pub(super) fn is_sum_of(self, bytes: &[u8], address: RemoteAddress, seed: u64) -> bool {
-        sum(bytes, address, seed) == self.sum
-    }
 }
 
-/// The checksum of what is stored of a page: another one at another address, so that no page passes for a different
-/// one.
-pub(super) fn sum(bytes: &[u8], address: RemoteAddress, seed: u64) -> u64 {
-    xxh3_64_with_seed(bytes, seed ^ address.0)
-}
-
-impl Table {
+impl<P: Copy + Default + AsRef<[u64]> + AsMut<[u64]>> Table<P> {
     /// Of pages that are zeros, backed where they are used.
     pub(super) fn new(pages: usize) -> Self {
-        let words =
-            || <[AtomicU64]>::new_box_zeroed_with_elems(pages).expect("some bytes a page are a part of an area");
-        let small = <[AtomicU32]>::new_box_zeroed_with_elems(pages).expect("some bytes a page are a part of an area");
-        Self { words: small, sums: words(), shapes: words() }
+        const FEW: &str = "some bytes a page are a part of an area";
+        let words = |count: usize| <[AtomicU64]>::new_box_zeroed_with_elems(count).expect(FEW);
+        let small = <[AtomicU32]>::new_box_zeroed_with_elems(pages).expect(FEW);
+        let of_proofs = P::default().as_ref().len();
+        Self { words: small, proofs: words(pages * of_proofs), shapes: words(pages), _proofs: PhantomData }
     }
 
-    pub(super) fn look(&self, page: usize) -> Seen {
+    pub(super) fn look(&self, page: usize) -> Seen<P> {
         let word = self.words[page].load(Ordering::Acquire);
         let shape = Vector::from_word(self.shapes[page].load(Ordering::Acquire));
-        Seen { word, shape, sum: self.sums[page].load(Ordering::Acquire) }
+        let mut proof = P::default();
+        let words = proof.as_mut().iter_mut().zip(self.proof(page));
+        words.for_each(|(word, kept)| *word = kept.load(Ordering::Acquire));
+        Seen { word, shape, proof }
+    }
+
+    fn proof(&self, page: usize) -> &[AtomicU64] {
+        let words = P::default().as_ref().len();
+        &self.proofs[page * words..][..words]
     }
 
     /// Whether nothing was written since `seen`, so that what was read meanwhile is what `seen` says.
-    pub(super) fn is_still(&self, page: usize, seen: Seen) -> bool {
+    pub(super) fn is_still(&self, page: usize, seen: Seen<P>) -> bool {
         fence(Ordering::Acquire);
         self.words[page].load(Ordering::Acquire) == seen.word
     }
@@ -136,14 +136,15 @@ impl Table {
     }
 
     /// The write of `ticket` is done: the page is what was written.
-    pub(super) fn finish_write(&self, page: usize, ticket: Ticket, stored: Stored, shape: Vector, sum: u64) {
+    pub(super) fn finish_write(&self, page: usize, ticket: Ticket, stored: Stored, shape: Vector, proof: P) {
         if self.words[page].load(Ordering::Acquire) != ticket.0 {
             return;
         }
         if self.shapes[page].load(Ordering::Relaxed) != shape.to_word() {
             self.shapes[page].store(shape.to_word(), Ordering::Release);
         }
-        self.sums[page].store(sum, Ordering::Release);
+        let words = self.proof(page).iter().zip(proof.as_ref());
+        words.for_each(|(kept, word)| kept.store(*word, Ordering::Release));
         let flag = if stored.is_compressed { IS_COMPRESSED } else { 0 };
         let stored = stored.bytes.narrow_u32() | flag | STORED << STATE_SHIFT;
         self.end(page, ticket, stored);

@@ -1,4 +1,4 @@
-//! [`Lz4QueuePair`]: compresses when a write is posted, and decompresses when a read has arrived.
+//! [`StoredQueuePair`]: packs when a write is posted, and unpacks when a read has arrived.
 //!
 //! The queue pair below has frames of its own, one for each operation, with what is stored of a page; so the poster's
 //! frame is never the fabric's, and an operation that is cancelled is over for it at once.
@@ -10,14 +10,12 @@
 //! Invariants: nothing is allocated after the queue pair was made. A frame gets bytes only from a whole, unpacked page.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, Nanos, Narrow, PAGE_BYTES};
 
-use super::Shared;
-use super::codec::Codec;
-use super::table::{Content, Seen, Stored, Table, Ticket, sum};
+use super::table::{Content, Seen, Stored, Table, Ticket};
+use super::{Codec, Form, ProofOf, Shared};
 use crate::areas::{AreaPage, View};
 use crate::operations::Operations;
 use crate::vector::MoveBytes as _;
@@ -30,55 +28,55 @@ use crate::{
 const DEPTH_MAX: usize = 256;
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum State {
+enum State<P> {
     /// A read that is below.
-    Reading(Seen),
+    Reading(Seen<P>),
     /// A read of a page whose write has not ended, or one that has to be posted below again.
     Waiting,
     /// A write.
-    Writing(Written),
+    Writing(Written<P>),
     /// A write that was cancelled.
-    Orphan(Written),
+    Orphan(Written<P>),
 }
 
 /// What a write makes of its page.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-struct Written {
+struct Written<P> {
     ticket: Ticket,
     stored: Stored,
-    sum: u64,
+    proof: P,
 }
 
-struct Operation {
+struct Operation<P> {
     id: WorkId,
-    state: State,
-    place: AreaPage<Table>,
+    state: State<P>,
+    place: AreaPage<Table<P>>,
     /// The poster's.
     frame: FrameIndex,
     vector: Vector,
 }
 
 /// A queue pair over one of the fabric below.
-pub(super) struct Lz4QueuePair {
-    shared: Arc<Shared>,
-    view: View<Table>,
+pub(super) struct StoredQueuePair<F: Form> {
+    shared: Arc<Shared<F>>,
+    view: View<Table<ProofOf<F>>>,
     below: Box<dyn QueuePair>,
     /// What the queue pair below moves: the frame of an operation has its number.
     stored: Arc<Mapping>,
     frames: Arc<Mapping>,
-    codec: Codec,
-    operations: Operations<Operation>,
+    codec: F::Codec,
+    operations: Operations<Operation<ProofOf<F>>>,
     orphans: usize,
     waiting: usize,
     arrived: Vec<Completion>,
 }
 
-impl Lz4QueuePair {
+impl<F: Form> StoredQueuePair<F> {
     pub(super) fn new(
         url: &str,
         below: &dyn Fabric,
         module: Module,
-        shared: &Arc<Shared>,
+        shared: &Arc<Shared<F>>,
         frames: Arc<Mapping>,
     ) -> Result<Self, FabricError> {
         let refused = |cause: String| FabricError::System { url: url.to_owned(), cause };
@@ -91,7 +89,7 @@ impl Lz4QueuePair {
             below,
             stored,
             frames,
-            codec: Codec::new(),
+            codec: shared.form.codec(),
             operations: Operations::new(depth),
             orphans: 0,
             waiting: 0,
@@ -107,7 +105,7 @@ impl Lz4QueuePair {
         }
     }
 
-    fn take(&mut self, at: u16) -> Operation {
+    fn take(&mut self, at: u16) -> Operation<ProofOf<F>> {
         let operation = self.operations.take(at);
         self.orphans -= usize::from(matches!(operation.state, State::Orphan(_)));
         self.waiting -= usize::from(operation.state == State::Waiting);
@@ -120,7 +118,13 @@ impl Lz4QueuePair {
     }
 
     /// Brings the read of `place` as far as it gets: an answer, what is to be waited for, or a look at what is below.
-    fn read(&mut self, at: u16, place: &AreaPage<Table>, vector: Vector, now: Nanos) -> Result<Read, PostError> {
+    fn read(
+        &mut self,
+        at: u16,
+        place: &AreaPage<Table<ProofOf<F>>>,
+        vector: Vector,
+        now: Nanos,
+    ) -> Result<Read<ProofOf<F>>, PostError> {
         let seen = place.area.table.look(place.page);
         match seen.content() {
             Content::Zeros if place.area.table.is_still(place.page, seen) => Ok(Read::Zeros),
@@ -170,7 +174,7 @@ impl Lz4QueuePair {
             State::Writing(written) | State::Orphan(written) => {
                 let (table, page) = (&place.area.table, place.page);
                 match status {
-                    Status::Done => table.finish_write(page, written.ticket, written.stored, *vector, written.sum),
+                    Status::Done => table.finish_write(page, written.ticket, written.stored, *vector, written.proof),
                     Status::Failed | Status::Lost | Status::Disconnected => table.lose(page, written.ticket),
                 }
                 self.finish(at, status);
@@ -191,13 +195,11 @@ impl Lz4QueuePair {
     }
 
     /// Unpacks what has arrived, and hands out what was asked for.
-    fn deliver(&mut self, at: u16, seen: Seen) -> Status {
+    fn deliver(&mut self, at: u16, seen: Seen<ProofOf<F>>) -> Status {
         let Operation { place, frame, vector, .. } = self.operations.at(at);
         let Content::Stored(stored) = seen.content() else { unreachable!("only what is stored is read below") };
-        let (address, seed, offset) =
-            (place.area.address(place.page), self.shared.seed, FrameIndex(at.into()).offset());
-        let is_whole = |bytes: &[u8]| seen.is_sum_of(bytes, address, seed);
-        match self.codec.unpack(stored, seen.shape.bytes(), &self.stored, offset, is_whole) {
+        let (address, bytes, offset) = (place.address(), seen.shape.bytes(), FrameIndex(at.into()).offset());
+        match self.codec.unpack(address, (stored, seen.proof), bytes, &self.stored, offset) {
             Ok(packed) => {
                 seen.shape.scatter(packed, *vector, &self.frames, frame.offset());
                 Status::Done
@@ -208,7 +210,7 @@ impl Lz4QueuePair {
 
     /// Withdraws writes to the address of `place` that were cancelled, also those of an area that has ended there:
     /// another one goes behind them.
-    fn withdraw_orphans(&mut self, place: &AreaPage<Table>) {
+    fn withdraw_orphans(&mut self, place: &AreaPage<Table<ProofOf<F>>>) {
         for at in 0..self.operations.depth().narrow_u16() {
             if self.orphans == 0 {
                 return;
@@ -226,10 +228,10 @@ impl Lz4QueuePair {
 }
 
 /// How far a read has got.
-enum Read {
+enum Read<P> {
     Zeros,
     Failed,
-    Below(Seen),
+    Below(Seen<P>),
     Later,
 }
 
@@ -238,10 +240,10 @@ fn beginning(bytes: usize) -> Vector {
     Vector::new(std::iter::once(0..bytes.next_multiple_of(GRANULE_BYTES)))
 }
 
-impl QueuePair for Lz4QueuePair {
+impl<F: Form> QueuePair for StoredQueuePair<F> {
     fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
         let PageRead { from, into: ReadInto::Frame(frame), vector } = read else {
-            panic!("compressed pages are not mapped")
+            panic!("pages in another form are not mapped")
         };
         let at = self.next()?;
         let Some(place) = self.view.find(from) else {
@@ -275,9 +277,8 @@ impl QueuePair for Lz4QueuePair {
         self.next()?;
         self.withdraw_orphans(&place);
         let at = self.next()?;
-        let (stored, bytes) = self.codec.pack(vector, &self.frames, from.offset());
+        let (stored, bytes, proof) = self.codec.pack(to, vector, &self.frames, from.offset());
         self.stored.write(FrameIndex(at.into()).offset(), bytes);
-        let sum = sum(bytes, to, self.shared.seed);
         let below = PageWrite { to, from: FrameIndex(at.into()), vector: beginning(stored.bytes) };
         let table = &place.area.table;
         let begun = table.begin_write(place.page);
@@ -286,9 +287,8 @@ impl QueuePair for Lz4QueuePair {
             table.take_back_write(place.page, begun);
             return posted;
         }
-        self.shared.packed_bytes.fetch_add(vector.bytes() as u64, Ordering::Relaxed);
-        self.shared.stored_bytes.fetch_add(stored.bytes as u64, Ordering::Relaxed);
-        let state = State::Writing(Written { ticket: begun.ticket, stored, sum });
+        self.shared.form.posted(vector, stored.bytes);
+        let state = State::Writing(Written { ticket: begun.ticket, stored, proof });
         self.operations.begin(at, Operation { id, state, place, frame: from, vector });
         Ok(())
     }
@@ -311,7 +311,8 @@ impl QueuePair for Lz4QueuePair {
     }
 
     fn cancel(&mut self, id: WorkId) {
-        let named = |operation: &Operation| operation.id == id && !matches!(operation.state, State::Orphan(_));
+        let named =
+            |operation: &Operation<ProofOf<F>>| operation.id == id && !matches!(operation.state, State::Orphan(_));
         let Some(at) = self.operations.position(named) else { return self.operations.forget_ended(id) };
         let operation = self.operations.at(at);
         match operation.state {
@@ -330,7 +331,7 @@ impl QueuePair for Lz4QueuePair {
 
     fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
         let range = start.0..start.0 + bytes;
-        let is_orphan_there = |operation: &Operation| {
+        let is_orphan_there = |operation: &Operation<ProofOf<F>>| {
             matches!(operation.state, State::Orphan(_)) && range.contains(&operation.place.address().0)
         };
         let has_orphan = self.orphans > 0 && self.operations.iter().any(is_orphan_there);
@@ -350,7 +351,7 @@ impl QueuePair for Lz4QueuePair {
     }
 }
 
-impl Drop for Lz4QueuePair {
+impl<F: Form> Drop for StoredQueuePair<F> {
     fn drop(&mut self) {
         // Nobody will know how they end.
         for operation in self.operations.iter() {

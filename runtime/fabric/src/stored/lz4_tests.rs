@@ -1,98 +1,18 @@
 //! Compressed pages over other fabrics: what is written is read, whatever becomes of the bytes below.
 
-use rand::rngs::SmallRng;
-use rand::{RngCore as _, SeedableRng as _};
+use std::sync::Arc;
+
+use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, PAGE_BYTES};
 
-use super::*;
+use super::lz4::{Lz4, Lz4Fabric};
+use super::scene::{self, PAGE, noise, text};
 use crate::adversarial::model::{Layers, PAGES, run_seeds};
 use crate::adversarial::{AdversarialFabric, Reads};
 use crate::vector::MoveBytes as _;
-use crate::{Completion, EmuFabric, PageRead, PageWrite, ReadInto, Status, Vector, WorkId};
+use crate::{Completion, Fabric, Module, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId};
 
-const PAGE: u64 = PAGE_BYTES as u64;
-const FRAMES: usize = 8;
-/// Polls in which an operation over an emulated node without latency has to end.
-const POLLS_MAX: usize = 1000;
-
-/// A queue pair over an emulated node, whose memory the test can damage.
-struct Scene {
-    emu: Arc<EmuFabric>,
-    fabric: Lz4Fabric,
-    frames: Arc<Mapping>,
-    queue: Box<dyn QueuePair>,
-    start: RemoteAddress,
-    next: u64,
-}
-
-impl Scene {
-    fn new() -> Self {
-        let emu = Arc::new(EmuFabric::open("emu://?latency=0us&gbps=0&size=1MiB").unwrap());
-        let fabric = Lz4Fabric::over(emu.clone()).unwrap();
-        let frames = Arc::new(Mapping::anonymous(FRAMES * PAGE_BYTES).unwrap());
-        let queue = fabric.queue_pair(Module::Fault, Arc::clone(&frames)).unwrap();
-        let start = fabric.allocate(16 * PAGE).unwrap();
-        Self { emu, fabric, frames, queue, start, next: 0 }
-    }
-
-    fn page(&self, page: u64) -> RemoteAddress {
-        RemoteAddress(self.start.0 + page * PAGE)
-    }
-
-    fn id(&mut self) -> WorkId {
-        self.next += 1;
-        WorkId(self.next)
-    }
-
-    fn post(&mut self, page: u64, vector: Vector, content: &[u8; PAGE_BYTES]) -> WorkId {
-        let (id, to) = (self.id(), self.page(page));
-        self.frames.write(0, content);
-        self.queue.post_write_vector(id, PageWrite { to, from: FrameIndex(0), vector }, 0).unwrap();
-        id
-    }
-
-    fn write(&mut self, page: u64, vector: Vector, content: &[u8; PAGE_BYTES]) -> Status {
-        let id = self.post(page, vector, content);
-        self.finish(id)
-    }
-
-    /// Reads into a frame of `0xee`.
-    fn read(&mut self, page: u64, vector: Vector) -> (Status, [u8; PAGE_BYTES]) {
-        let (id, from) = (self.id(), self.page(page));
-        self.frames.write(PAGE, &[0xee; PAGE_BYTES]);
-        self.queue.post_read_vector(id, PageRead { from, into: ReadInto::Frame(FrameIndex(1)), vector }, 0).unwrap();
-        let (status, mut bytes) = (self.finish(id), [0; PAGE_BYTES]);
-        self.frames.read(PAGE, &mut bytes);
-        (status, bytes)
-    }
-
-    fn finish(&mut self, id: WorkId) -> Status {
-        let mut completions: Vec<Completion> = Vec::with_capacity(1);
-        for _ in 0..POLLS_MAX {
-            self.queue.poll(0, &mut completions);
-            if let Some(completion) = completions.pop() {
-                assert_eq!(completion.id, id);
-                return completion.status;
-            }
-        }
-        panic!("{id:?} does not end");
-    }
-
-    fn counter(&self, name: &str) -> u64 {
-        self.fabric.counters().iter().find(|counter| counter.name == name).expect("it is counted").value
-    }
-}
-
-fn text() -> [u8; PAGE_BYTES] {
-    let text = b"Call me Ishmael. Some years ago, never mind how long precisely, having little or no money";
-    std::array::from_fn(|byte| text[(byte + byte / 512) % text.len()])
-}
-
-fn noise(seed: u64) -> [u8; PAGE_BYTES] {
-    let mut page = [0; PAGE_BYTES];
-    SmallRng::seed_from_u64(seed).fill_bytes(&mut page);
-    page
-}
+type Scene = scene::Scene<Lz4>;
 
 #[test]
 fn what_is_written_is_read_and_less_is_moved() {

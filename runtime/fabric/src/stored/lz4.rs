@@ -1,61 +1,111 @@
-//! [`Codec`]: the bytes of a page that count, packed and compressed, and the way back.
+//! `lz4+URL`: the bytes of a page that count, packed and compressed, and the way back.
 //!
 //! What is stored of a page is the segments of a vector one behind the other, as an LZ4 block if that is shorter by a
-//! granule at least. A block has no checksum, and almost any bytes are one: whoever unpacks has compared the checksum
-//! before, and still damage is an error here, never a panic.
+//! granule at least; a page that does not become shorter goes as it is. A block has no checksum, and almost any bytes
+//! are one: the proof is a checksum, compared before anything is unpacked, and still damage is an error here, never a
+//! panic.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use lz4_flex::block::{CompressTable, compress_into_with_table, decompress_into, get_maximum_output_size};
+use rand::TryRngCore as _;
+use rand::rngs::OsRng;
+use xxhash_rust::xxh3::xxh3_64_with_seed;
 use yonder_mapping::Mapping;
 use yonder_units::PAGE_BYTES;
 
 use super::table::Stored;
+use super::{Codec, Damaged, Form, StoredFabric};
 use crate::vector::MoveBytes as _;
-use crate::{GRANULE_BYTES, Vector};
+use crate::{Counter, GRANULE_BYTES, RemoteAddress, Vector};
 
 /// Most bytes that a page can be compressed to.
 const BLOCK_BYTES_MAX: usize = get_maximum_output_size(PAGE_BYTES);
 
+/// A fabric whose pages are compressed.
+pub type Lz4Fabric = StoredFabric<Lz4>;
+
+/// Pages as LZ4 blocks.
+pub struct Lz4 {
+    /// Makes checksums unpredictable to whoever chooses the content.
+    seed: u64,
+    packed_bytes: AtomicU64,
+    stored_bytes: AtomicU64,
+}
+
+impl Form for Lz4 {
+    const PREFIX: &'static str = "lz4+";
+
+    type Codec = Lz4Codec;
+
+    fn new() -> Result<Self, String> {
+        let seed = OsRng.try_next_u64().map_err(|error| error.to_string())?;
+        Ok(Self { seed, packed_bytes: AtomicU64::new(0), stored_bytes: AtomicU64::new(0) })
+    }
+
+    fn codec(self: &Arc<Self>) -> Lz4Codec {
+        Lz4Codec::new(self.seed)
+    }
+
+    fn posted(&self, vector: Vector, stored_bytes: usize) {
+        self.packed_bytes.fetch_add(vector.bytes() as u64, Ordering::Relaxed);
+        self.stored_bytes.fetch_add(stored_bytes as u64, Ordering::Relaxed);
+    }
+
+    fn counters(&self) -> Vec<Counter> {
+        let count = |name, value: &AtomicU64| Counter { name, value: value.load(Ordering::Relaxed) };
+        vec![count("lz4_packed_bytes", &self.packed_bytes), count("lz4_stored_bytes", &self.stored_bytes)]
+    }
+}
+
 /// Buffers, made once.
-pub(super) struct Codec {
+pub struct Lz4Codec {
+    seed: u64,
     table: CompressTable,
     packed: Box<[u8; PAGE_BYTES]>,
     block: Box<[u8; BLOCK_BYTES_MAX]>,
 }
 
-/// What was stored is no content of so many bytes.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Damaged;
-
-impl Codec {
-    pub(super) fn new() -> Self {
+impl Lz4Codec {
+    fn new(seed: u64) -> Self {
         let (packed, block) = (Box::new([0; PAGE_BYTES]), Box::new([0; BLOCK_BYTES_MAX]));
-        Self { table: CompressTable::small(), packed, block }
+        Self { seed, table: CompressTable::small(), packed, block }
     }
+}
 
-    /// What is to be stored of the bytes of `vector` in the page of `frames` at `offset`.
-    pub(super) fn pack(&mut self, vector: Vector, frames: &Mapping, offset: u64) -> (Stored, &[u8]) {
+/// The checksum of what is stored of a page: another one at another address, so that no page passes for a different
+/// one.
+fn sum(bytes: &[u8], address: RemoteAddress, seed: u64) -> [u64; 1] {
+    [xxh3_64_with_seed(bytes, seed ^ address.0)]
+}
+
+impl Codec for Lz4Codec {
+    type Proof = [u64; 1];
+
+    fn pack(&mut self, to: RemoteAddress, vector: Vector, frames: &Mapping, offset: u64) -> (Stored, &[u8], [u64; 1]) {
         let bytes = vector.gather(frames, offset, &mut self.packed[..]);
         let packed = &self.packed[..bytes];
-        match compress_into_with_table(packed, &mut self.block[..], &mut self.table) {
+        let (stored, kept) = match compress_into_with_table(packed, &mut self.block[..], &mut self.table) {
             Ok(length) if length.next_multiple_of(GRANULE_BYTES) < bytes => {
                 (Stored { bytes: length, is_compressed: true }, &self.block[..length])
             }
             _ => (Stored { bytes, is_compressed: false }, packed),
-        }
+        };
+        (stored, kept, sum(kept, to, self.seed))
     }
 
-    /// Reads what is `stored` in `from` at `offset`, if it is what `sum` says, and unpacks it: `bytes` bytes.
-    pub(super) fn unpack(
+    fn unpack(
         &mut self,
-        stored: Stored,
+        address: RemoteAddress,
+        (stored, proof): (Stored, [u64; 1]),
         bytes: usize,
         from: &Mapping,
         offset: u64,
-        is_whole: impl Fn(&[u8]) -> bool,
     ) -> Result<&[u8], Damaged> {
         let found = &mut self.block[..stored.bytes];
         from.read(offset, found);
-        if !is_whole(found) {
+        if sum(found, address, self.seed) != proof {
             return Err(Damaged);
         }
         let length = if stored.is_compressed {
@@ -75,6 +125,8 @@ mod tests {
     use rand::{Rng as _, RngCore as _, SeedableRng as _};
 
     use super::*;
+
+    const AT: RemoteAddress = RemoteAddress(0x1000);
 
     fn mapping(bytes: &[u8]) -> Mapping {
         let mapping = Mapping::anonymous(2 * PAGE_BYTES).unwrap();
@@ -98,17 +150,17 @@ mod tests {
 
     #[test]
     fn what_was_packed_is_unpacked() {
-        let mut codec = Codec::new();
+        let mut codec = Lz4Codec::new(7);
         let vectors =
             [Vector::WHOLE, Vector::new([16..32, 112..2000, 4000..4096]), Vector::new(std::iter::once(48..64))];
         for content in contents() {
             for vector in vectors {
-                let (stored, bytes) = codec.pack(vector, &mapping(&content), 0);
+                let (stored, bytes, proof) = codec.pack(AT, vector, &mapping(&content), 0);
                 assert!(stored.bytes == bytes.len() && stored.bytes <= vector.bytes());
                 assert!(!stored.is_compressed || stored.bytes < vector.bytes());
                 let there = mapping(bytes);
                 let expected: Vec<u8> = vector.segments().flat_map(|segment| content[segment].to_vec()).collect();
-                let unpacked = codec.unpack(stored, vector.bytes(), &there, 0, |_| true);
+                let unpacked = codec.unpack(AT, (stored, proof), vector.bytes(), &there, 0);
                 assert_eq!(unpacked, Ok(&expected[..]));
             }
         }
@@ -116,9 +168,9 @@ mod tests {
 
     #[test]
     fn noise_goes_as_it_is_and_zeros_are_next_to_nothing() {
-        let mut codec = Codec::new();
+        let mut codec = Lz4Codec::new(7);
         let stored: Vec<Stored> =
-            contents().iter().map(|content| codec.pack(Vector::WHOLE, &mapping(content), 0).0).collect();
+            contents().iter().map(|content| codec.pack(AT, Vector::WHOLE, &mapping(content), 0).0).collect();
         assert!(stored[0].is_compressed && stored[0].bytes < 64, "{stored:?}");
         assert!(stored[2].is_compressed && stored[2].bytes < 256, "{stored:?}");
         assert_eq!(stored[4], Stored { bytes: PAGE_BYTES, is_compressed: false });
@@ -136,8 +188,8 @@ mod tests {
             cut in 0..=PAGE_BYTES,
             granules in 1..=PAGE_BYTES / GRANULE_BYTES,
         ) {
-            let mut codec = Codec::new();
-            let (stored, bytes) = codec.pack(Vector::WHOLE, &mapping(&contents()[which]), 0);
+            let mut codec = Lz4Codec::new(7);
+            let (stored, bytes, _) = codec.pack(AT, Vector::WHOLE, &mapping(&contents()[which]), 0);
             let mut there = [0; PAGE_BYTES];
             there[..bytes.len()].copy_from_slice(bytes);
             let end = PAGE_BYTES.min(place + noise.len());
@@ -146,10 +198,14 @@ mod tests {
             for is_compressed in [stored.is_compressed, true, false] {
                 for bytes in [PAGE_BYTES, granules * GRANULE_BYTES] {
                     let stored = Stored { bytes: stored.bytes.min(cut), is_compressed };
-                    if let Ok(unpacked) = codec.unpack(stored, bytes, &there, 0, |_| true) {
+                    // As if the checksum were right.
+                    let mut found = vec![0; stored.bytes];
+                    there.read(0, &mut found);
+                    let proof = sum(&found, AT, 7);
+                    if let Ok(unpacked) = codec.unpack(AT, (stored, proof), bytes, &there, 0) {
                         prop_assert_eq!(unpacked.len(), bytes);
                     }
-                    prop_assert_eq!(codec.unpack(stored, bytes, &there, 0, |_| false), Err(Damaged));
+                    prop_assert_eq!(codec.unpack(AT, (stored, [!proof[0]]), bytes, &there, 0), Err(Damaged));
                 }
             }
         }
