@@ -7,6 +7,7 @@ mod ctl;
 mod governor;
 mod load;
 mod node;
+mod open;
 mod papers;
 mod pictured;
 mod policies;
@@ -51,6 +52,7 @@ pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs
 pub(crate) use governor::GovernorArgs;
 pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadVectorArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
+pub(crate) use open::OpenArgs;
 pub(crate) use papers::PapersArgs;
 pub(crate) use pictured::{Json, Pictured};
 pub(crate) use policies::ReclaimBy;

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use yonder::units::parse_bytes;
 
-use super::{SERVER, positive_duration};
+use super::{OpenArgs, SERVER, positive_duration};
 
 /// What `yonder controller --help` ends with.
 const CONTROLLER_AFTER_HELP: &str = "\
@@ -67,6 +67,8 @@ pub(crate) struct ServeArgs {
     /// Serve Prometheus metrics here, such as 127.0.0.1:9187; not served if not given
     #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
 }
 
 /// A controller that runs.

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
 
-use super::{PagingArgs, SERVER, positive_count};
+use super::{OpenArgs, PagingArgs, SERVER, positive_count};
 
 /// What `yonder serve rocksdb --help` ends with.
 const ROCKSDB_AFTER_HELP: &str = "\
@@ -75,6 +75,8 @@ pub(crate) struct AppServerArgs {
     /// Serve Prometheus metrics here, such as 127.0.0.1:9185, where yonder top looks; not served if not given
     #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
     /// Keep idle threads spinning: lower latency, but one CPU for each thread at all times
     #[arg(long, help_heading = SERVER)]
     pub(crate) busy_poll: bool,

@@ -7,11 +7,12 @@ use std::sync::{Arc, mpsc};
 use yonder::units::format_bytes;
 use yonder_controller::LinkCondition;
 use yonder_metrics::{Extra, ExtraKind, Sample};
-use yonder_node::{ControllerConfig, Node, NodeConfig, NodeStats, Polling};
+use yonder_node::{ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling};
 
 use crate::args::NodeArgs;
 
 pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
+    args.open.check(args.listen.0.iter().filter_map(Listen::socket_address).chain(args.metrics.as_deref()))?;
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || {
         let _ = stop.send(());

@@ -96,6 +96,7 @@ pub(crate) fn tpcc_scale(bytes: u64, shrink: u32) -> Scale {
 
 /// Binds the socket and checks the settings, before anything that takes long.
 fn prepare(args: &AppServerArgs) -> anyhow::Result<(UdpServer, SchedConfig, Config)> {
+    args.open.check(std::iter::once(args.listen.to_string()).chain(args.metrics.clone()))?;
     let Setup { paging, sched } = Setup::of_server(&args.paging, args.busy_poll)?;
     Ok((UdpServer::bind(args.listen)?, sched, paging))
 }

@@ -40,6 +40,27 @@ fn addresses_that_are_taken_are_named() {
     }
 }
 
+/// What asks no one who he is listens where only this machine can ask, unless it is told to be open.
+#[test]
+fn what_strangers_reach_is_not_listened_at() {
+    let yonder = Yonder::found();
+    let (near, far) = ("127.0.0.1:0", "0.0.0.0:0");
+    for args in [
+        &["node", "--memory", "16MiB", "--listen", "tcp://127.0.0.1:0,udp://0.0.0.0:0"][..],
+        &["node", "--memory", "16MiB", "--listen", "tcp://127.0.0.1:0", "--metrics", far],
+        &["controller", "--listen", "tcp://0.0.0.0:0", "--state", "/nowhere/at/all"],
+        &["serve", "rocksdb", "--listen", far],
+        &["serve", "tpcc", "--listen", near, "--metrics", far],
+    ] {
+        let ended = yonder.run(args);
+        let complaint = ended.complaint(1);
+        assert!(complaint.contains("0.0.0.0:0 is reached from other machines"), "{args:?}: {complaint}");
+        assert_says_what_to_type(complaint);
+    }
+    let open = yonder.serve(&["node", "--memory", "16MiB", "--listen", "tcp://0.0.0.0:0", "--open"]);
+    assert_eq!(open.stop().code, Some(0));
+}
+
 #[test]
 fn servers_that_are_not_there_are_named() {
     let yonder = Yonder::found();

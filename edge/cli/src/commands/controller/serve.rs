@@ -29,6 +29,7 @@ enum Event {
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let address = args.listen.as_ref().context("no --listen: type one such as tcp://127.0.0.1:7400")?.resolve()?;
+    args.open.check(std::iter::once(address.to_string()).chain(args.metrics.clone()))?;
     let lease = u64::try_from(args.lease.as_nanos()).context("--lease is too long: type one such as 3s")?;
     let config = Config { region_bytes: args.region_size, lease, ..Config::default() };
     // Before anything is waited for.
