@@ -177,12 +177,22 @@ pub(crate) struct KvArgs {
     /// Where UDP requests arrive, such as 127.0.0.1:11211; UDP is off if not given
     #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) udp: Option<SocketAddr>,
-    /// TCP clients at a time; more are turned away
+    /// Let --udp listen beyond this machine, where a question can come in the name of another machine
+    #[arg(long, help_heading = SERVER, requires = "udp")]
+    pub(crate) open: bool,
+    /// TCP clients at a time; more are turned away, unless one is silent in the middle of a command and gives way
     #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = 1024, value_parser = positive_count)]
     pub(crate) connections: usize,
     /// Largest value that clients may store
     #[arg(long, help_heading = SERVER, value_name = "SIZE", default_value = "1MiB", value_parser = parse_bytes)]
     pub(crate) value_max: u64,
+    /// Memory for the buffers of all clients together; a client whose command or reply needs more is refused, unless
+    /// one that is silent gives way [default: 64MiB, more for large values]
+    #[arg(long, help_heading = SERVER, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) buffers: Option<u64>,
+    /// How long a client may be silent, or get on with hardly anything; for ever if not given
+    #[arg(long, help_heading = SERVER, value_name = "TIME", value_parser = positive_duration)]
+    pub(crate) idle_timeout: Option<Duration>,
     /// Serve Prometheus metrics here, such as 127.0.0.1:9185, where yonder top looks; not served if not given
     #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,

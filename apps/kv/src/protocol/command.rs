@@ -29,12 +29,14 @@ pub enum Command {
         /// Whether the client waits for an answer.
         answer: Answer,
     },
-    /// A write whose value exceeds the limit. Its data block does not come along; a `set` drops what is stored.
-    WriteTooLarge {
+    /// A write whose value cannot be taken. Its data block does not come along; a `set` drops what is stored.
+    WriteRefused {
         /// As of the write.
         mode: WriteMode,
         /// The key.
         key: Vec<u8>,
+        /// Why.
+        refusal: WriteRefusal,
         /// Whether the client waits for an answer.
         answer: Answer,
     },
@@ -81,13 +83,36 @@ impl Command {
         match self {
             Self::Get { keys, .. } => keys.first(),
             Self::Write { item, .. } => Some(item.key()),
-            Self::WriteTooLarge { key, .. }
+            Self::WriteRefused { key, .. }
             | Self::Delete { key, .. }
             | Self::Arithmetic { key, .. }
             | Self::Touch { key, .. } => Some(key),
             Self::FlushAll { .. } => None,
         }
     }
+
+    /// Bytes that are allocated for its parts.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        match self {
+            Self::Get { keys, .. } => keys.line.capacity(),
+            Self::Write { item, .. } => item.bytes.capacity(),
+            Self::WriteRefused { key, .. }
+            | Self::Delete { key, .. }
+            | Self::Arithmetic { key, .. }
+            | Self::Touch { key, .. } => key.capacity(),
+            Self::FlushAll { .. } => 0,
+        }
+    }
+}
+
+/// Why the value of a write cannot be taken.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum WriteRefusal {
+    /// It exceeds the limit.
+    TooLarge,
+    /// There is no room to receive it.
+    NoRoom,
 }
 
 /// Whether the client waits for an answer (no `noreply`).

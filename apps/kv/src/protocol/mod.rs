@@ -13,7 +13,7 @@ pub mod reply;
 #[cfg(test)]
 mod tests;
 
-pub use command::{Answer, CasShown, Command, Direction, Exptime, KeyValue, Keys, StatsKind, WriteMode};
+pub use command::{Answer, CasShown, Command, Direction, Exptime, KeyValue, Keys, StatsKind, WriteMode, WriteRefusal};
 pub use number::parse_u64;
 pub use parser::{GET_LINE_BYTES_MAX, LINE_BYTES_MAX, Parsed, Parser, Step};
 

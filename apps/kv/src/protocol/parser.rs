@@ -4,7 +4,9 @@
 //! refused data block is still to be skipped. Invariants: the steps do not depend on how the input was split; a caller
 //! that offers [`Parser::input_bytes_max`] bytes never gets [`Step::NeedMore`] without bytes being consumed.
 
-use super::command::{Answer, CasShown, Command, Direction, Exptime, KeyValue, Keys, StatsKind, WriteMode};
+use super::command::{
+    Answer, CasShown, Command, Direction, Exptime, KeyValue, Keys, StatsKind, WriteMode, WriteRefusal,
+};
 use super::number::{parse_flags, parse_i32, parse_u64};
 use super::{KEY_BYTES_MAX, reply};
 
@@ -87,6 +89,31 @@ impl Parser {
         Parsed { consumed: skipped + parsed.consumed, step: parsed.step }
     }
 
+    /// Takes the step that ends a command for which [`Parser::step`] has just asked for more than `input`, for want of
+    /// memory: a write is refused and the rest of its data block will be skipped, a line ends the connection.
+    pub fn refuse(&mut self, input: &[u8]) -> Parsed {
+        let Some(newline) = input.iter().position(|byte| *byte == b'\n') else {
+            return Parsed { consumed: input.len(), step: Step::Close(reply::NO_ROOM_FOR_LINE) };
+        };
+        self.scanned_bytes = 0;
+        let line = &input[..newline];
+        match parse_line(line.strip_suffix(b"\r").unwrap_or(line)) {
+            Line::Write(write) => {
+                let whole = newline + 1 + write.value_bytes + BLOCK_END.len();
+                let consumed = whole.min(input.len());
+                self.skip_bytes = whole - consumed;
+                Parsed { consumed, step: write.refused(WriteRefusal::NoRoom) }
+            }
+            Line::Whole(step) => Parsed { consumed: newline + 1, step },
+        }
+    }
+
+    /// Whether what comes next is the rest of a data block that was refused.
+    #[must_use]
+    pub fn is_skipping(&self) -> bool {
+        self.skip_bytes > 0
+    }
+
     fn step_at_command(&mut self, input: &[u8]) -> Parsed {
         let unseen = &input[self.scanned_bytes..];
         let Some(newline) = unseen.iter().position(|byte| *byte == b'\n').map(|at| self.scanned_bytes + at) else {
@@ -114,8 +141,7 @@ impl Parser {
         let whole = block + write.value_bytes + BLOCK_END.len();
         if write.value_bytes > self.value_bytes_max {
             self.skip_bytes = whole - block;
-            let refused = Command::WriteTooLarge { mode: write.mode, key: write.key.to_vec(), answer: write.answer };
-            return Parsed { consumed: block, step: Step::Execute(refused) };
+            return Parsed { consumed: block, step: write.refused(WriteRefusal::TooLarge) };
         }
         if input.len() < whole {
             return Parsed { consumed: 0, step: Step::NeedMore { bytes: whole } };
@@ -158,6 +184,12 @@ struct WriteLine<'a> {
     exptime: Exptime,
     value_bytes: usize,
     answer: Answer,
+}
+
+impl WriteLine<'_> {
+    fn refused(&self, refusal: WriteRefusal) -> Step {
+        Step::Execute(Command::WriteRefused { mode: self.mode, key: self.key.to_vec(), refusal, answer: self.answer })
+    }
 }
 
 /// The words of a line: the verb first, at most [`TOKENS_MAX`] kept.

@@ -42,8 +42,10 @@ pub const BAD_STATS: &[u8] = b"CLIENT_ERROR bad command line\r\n";
 
 /// The value exceeds the item size limit.
 pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
-/// Nothing could be evicted to make room.
+/// Nothing could be evicted to make room for the value, or there is no room to receive it.
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+/// There is no room to receive the whole line. The connection ends after it.
+pub const NO_ROOM_FOR_LINE: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
 /// The memory node is lost or did not answer in time.
 pub const FAR_UNAVAILABLE: &[u8] = b"SERVER_ERROR far memory unavailable\r\n";
 /// The request failed for a reason that is our fault.

@@ -119,8 +119,38 @@ fn a_bad_block_end_resumes_behind_the_announced_length() {
 fn a_value_that_is_too_large_is_skipped() {
     let line = b"set k 0 0 65 noreply\r\n";
     let block = [b'x'; 65];
-    let refused = Command::WriteTooLarge { mode: WriteMode::Set, key: b"k".to_vec(), answer: Answer::Quiet };
+    let refused = refused(WriteRefusal::TooLarge, Answer::Quiet);
     assert_eq!(steps(&[line, &block, b"\r\nversion\r\n"]), [Step::Execute(refused), Step::Version]);
+}
+
+fn refused(refusal: WriteRefusal, answer: Answer) -> Command {
+    Command::WriteRefused { mode: WriteMode::Set, key: b"k".to_vec(), refusal, answer }
+}
+
+#[test]
+fn a_value_without_room_is_skipped_wherever_it_was_cut() {
+    let whole = b"set k 0 0 60 noreply\r\n\r\nversion\r\n-----------------------------------------------xx\r\n";
+    let line = whole.iter().position(|byte| *byte == b'\n').expect("there is a line") + 1;
+    assert_eq!(whole.len() - line, 62);
+    for cut in line..whole.len() {
+        let mut parser = Parser::new(VALUE_BYTES_MAX);
+        assert!(matches!(parser.step(&whole[..cut]).step, Step::NeedMore { .. }));
+        let parsed = parser.refuse(&whole[..cut]);
+        let expected = Step::Execute(refused(WriteRefusal::NoRoom, Answer::Quiet));
+        assert_eq!(parsed, Parsed { consumed: cut, step: expected });
+        assert!(parser.is_skipping());
+        let rest = [&whole[cut..], b"version\r\n"].concat();
+        assert_eq!(parser.step(&rest), Parsed { consumed: rest.len(), step: Step::Version });
+        assert!(!parser.is_skipping());
+    }
+}
+
+#[test]
+fn a_line_without_room_is_the_last() {
+    let mut parser = Parser::new(VALUE_BYTES_MAX);
+    let line = b"get a b c";
+    assert!(matches!(parser.step(line).step, Step::NeedMore { .. }));
+    assert_eq!(parser.refuse(line), Parsed { consumed: line.len(), step: Step::Close(reply::NO_ROOM_FOR_LINE) });
 }
 
 #[test]

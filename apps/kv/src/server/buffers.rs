@@ -1,14 +1,14 @@
 //! The bytes of one client: [`Input`] received and not yet understood, [`Output`] not yet sent.
 //!
 //! Both are idle at no more than [`IDLE_BYTES_MAX`]: a client that once sent or got a large value does not keep the
-//! memory.
+//! memory. Each says what it has allocated, which is what a client is charged for (`budget`).
 
 use std::io::{self, Read, Write};
 
 /// Size of an input buffer at first, and of the smallest read.
 const READ_BYTES_MIN: usize = 4 << 10;
 /// What an empty buffer may keep allocated.
-const IDLE_BYTES_MAX: usize = 16 << 10;
+pub(super) const IDLE_BYTES_MAX: usize = 16 << 10;
 
 /// Received bytes. Grows by doubling, so that announcing a large value costs nobody memory.
 #[derive(Default)]
@@ -31,12 +31,25 @@ impl Input {
     pub(super) fn consume(&mut self, bytes: usize) {
         self.start += bytes;
         debug_assert!(self.start <= self.end);
-        if self.start == self.end {
+        let held = self.end - self.start;
+        if self.bytes.len() > IDLE_BYTES_MAX && held <= self.bytes.len() / 4 {
+            // The start of the next command does not keep the memory of a large one.
+            let mut bytes = if held == 0 { Vec::new() } else { vec![0; (2 * held).max(READ_BYTES_MIN)] };
+            bytes[..held].copy_from_slice(self.data());
+            (self.bytes, self.start, self.end) = (bytes, 0, held);
+        } else if held == 0 {
             (self.start, self.end) = (0, 0);
-            if self.bytes.len() > IDLE_BYTES_MAX {
-                self.bytes = Vec::new();
-            }
         }
+    }
+
+    /// Bytes that are allocated.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
+    /// Bytes that [`Input::fill`] would allocate beyond that.
+    pub(super) fn growth(&self, wanted: usize) -> usize {
+        self.grown(wanted) - self.bytes.len()
     }
 
     /// Reads once, towards holding `wanted` bytes in total. Returns how many bytes were read, and how many were asked
@@ -50,16 +63,23 @@ impl Input {
     }
 
     fn make_room(&mut self, wanted: usize) {
-        let held = self.end - self.start;
-        let wanted = wanted.max(held + 1);
-        if self.start > 0 && self.bytes.len() - self.start < wanted {
+        let (held, grown) = (self.end - self.start, self.grown(wanted));
+        if grown > self.bytes.len() {
+            self.bytes.reserve_exact(grown - self.bytes.len());
+            self.bytes.resize(grown, 0);
+        } else if self.start > 0 && self.bytes.len() - self.start < wanted.max(held + 1) {
             self.bytes.copy_within(self.start..self.end, 0);
             (self.start, self.end) = (0, held);
         }
-        if self.end == self.bytes.len() {
-            let doubled = (2 * self.bytes.len()).max(READ_BYTES_MIN);
-            self.bytes.resize(doubled.min(wanted.max(READ_BYTES_MIN)).max(self.end + 1), 0);
+    }
+
+    /// How long the buffer is to be for a read. It grows only when all of it is data.
+    fn grown(&self, wanted: usize) -> usize {
+        let (held, len) = (self.end - self.start, self.bytes.len());
+        if held < len {
+            return len;
         }
+        (2 * len).max(READ_BYTES_MIN).min(wanted.max(READ_BYTES_MIN)).max(held + 1)
     }
 }
 
@@ -75,7 +95,15 @@ impl Output {
         self.bytes.len() - self.sent
     }
 
+    /// Bytes that are allocated.
+    pub(super) fn capacity(&self) -> usize {
+        self.bytes.capacity()
+    }
+
     pub(super) fn push(&mut self, bytes: &[u8]) {
+        if self.sent > self.len() {
+            self.forget_sent();
+        }
         self.bytes.extend_from_slice(bytes);
     }
 
@@ -84,16 +112,22 @@ impl Output {
         if self.len() == 0 {
             (self.bytes, self.sent) = (bytes, 0);
         } else {
-            self.push(&bytes);
+            self.forget_sent();
+            self.bytes.reserve_exact(bytes.len());
+            self.bytes.extend_from_slice(&bytes);
         }
+    }
+
+    /// A client that never takes all that waits must not keep what it has taken.
+    fn forget_sent(&mut self) {
+        self.bytes.drain(..self.sent);
+        self.sent = 0;
     }
 
     /// Takes all bytes out.
     pub(super) fn take(&mut self) -> Vec<u8> {
-        let sent = std::mem::take(&mut self.sent);
-        let mut bytes = std::mem::take(&mut self.bytes);
-        bytes.drain(..sent);
-        bytes
+        self.forget_sent();
+        std::mem::take(&mut self.bytes)
     }
 
     /// Sends what the peer takes now. Returns how many bytes that was. `WouldBlock` is no error.
@@ -132,13 +166,18 @@ mod tests {
         while input.data().len() < 100_000 {
             input.fill(&mut source, 1 << 20).expect("a slice can be read");
             reads += 1;
-            assert!(input.bytes.len() <= (2 * input.data().len()).max(READ_BYTES_MIN));
+            assert_eq!(
+                input.growth(1 << 20),
+                if input.data().len() < input.bytes.len() { 0 } else { input.bytes.len() }
+            );
+            assert!(input.capacity() <= (2 * input.data().len()).max(READ_BYTES_MIN));
         }
         assert!(reads < 10, "{reads} reads");
         input.consume(99_999);
         assert_eq!(input.data(), [7]);
+        assert!(input.capacity() <= IDLE_BYTES_MAX, "one byte keeps {} allocated", input.capacity());
         input.consume(1);
-        assert!(input.bytes.capacity() <= IDLE_BYTES_MAX);
+        assert!(input.capacity() <= IDLE_BYTES_MAX);
     }
 
     #[test]
@@ -182,5 +221,34 @@ mod tests {
         assert_eq!(output.len(), 3);
         assert_eq!(output.flush(&mut sink).expect("blocking is no error"), 3);
         assert_eq!((sink.0.as_slice(), output.len()), (&b"abc|def"[..], 0));
+    }
+
+    /// Takes this many bytes at a time, then blocks.
+    struct Sips(usize);
+
+    impl Write for Sips {
+        fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+            match std::mem::take(&mut self.0) {
+                0 => Err(io::ErrorKind::WouldBlock.into()),
+                taken => Ok(taken.min(bytes.len())),
+            }
+        }
+
+        fn flush(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    #[test]
+    fn output_that_is_never_all_taken_keeps_nothing_that_was() {
+        const REPLY: usize = 100_000;
+        let mut output = Output::default();
+        for _ in 0..100 {
+            output.push_owned(vec![1; REPLY]);
+            output.push(b"more");
+            output.flush(&mut Sips(REPLY)).expect("blocking is no error");
+            assert!(output.capacity() <= 4 * REPLY, "{} allocated for {}", output.capacity(), output.len());
+        }
+        assert_eq!(output.take().len(), 100 * b"more".len());
     }
 }

@@ -2,17 +2,23 @@
 //!
 //! Readiness is edge-triggered: `readable` stays set until a read has found nothing more. A failing socket ends only
 //! its own connection.
+//!
+//! What it has allocated beyond [`FREE_BYTES`] is charged to the budget of all connections: input before it grows,
+//! everything else after each turn ([`Connection::settle`]).
 
 use std::io::{self, Read};
 use std::net::Shutdown;
 
 use mio::event::Event;
 use mio::net::TcpStream;
+use yonder_units::Nanos;
 
-use super::buffers::{Input, Output};
+use super::budget::Charge;
+use super::buffers::{IDLE_BYTES_MAX, Input, Output};
+use super::progress::Progress;
 use super::report::Traffic;
 use super::session::{Next, Session};
-use crate::protocol::{Command, StatsKind};
+use crate::protocol::{Command, Parser, StatsKind};
 
 /// Waiting output beyond which a client is not listened to.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -20,6 +26,13 @@ const OUTPUT_BYTES_MAX: usize = 256 << 10;
 const READS_MAX: usize = 16;
 /// What a refused client may go on to send while it has not seen why.
 const LINGER_BYTES_MAX: usize = 4 << 20;
+/// What a connection may allocate and is not charged for: two buffers at rest.
+const FREE_BYTES: usize = 2 * IDLE_BYTES_MAX;
+
+/// What one connection can have allocated at most: a command, the input behind it, and a reply behind others.
+pub(super) fn bytes_max(value_bytes_max: usize) -> usize {
+    2 * Parser::input_bytes_max(value_bytes_max) + 4 * OUTPUT_BYTES_MAX
+}
 
 /// What becomes of a connection after its turn.
 #[derive(Debug)]
@@ -28,6 +41,8 @@ pub(super) enum Fate {
     Waits,
     /// It wants another turn.
     Again,
+    /// It has no room for the input that comes next: it wants another turn once it does, or once that is refused.
+    Starved,
     /// It wants this executed, and then another turn.
     Executes(Command),
     /// It is over.
@@ -38,6 +53,7 @@ pub(super) enum Fate {
 enum Filled {
     Some,
     Nothing,
+    NoRoom,
     Failed,
 }
 
@@ -49,6 +65,10 @@ pub(super) struct Connection {
     /// The peer has shut down its side, so reads go on until they say so.
     read_closed: bool,
     executing: bool,
+    charge: Charge,
+    /// What its input is about to grow by.
+    growth_bytes: usize,
+    progress: Progress,
     /// Once the client was refused: how much more is read and thrown away. Closing a socket with unread input would
     /// take the error away from the client.
     linger_bytes: Option<usize>,
@@ -57,13 +77,16 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: TcpStream, value_bytes_max: usize) -> Self {
+    pub(super) fn new(socket: TcpStream, value_bytes_max: usize, now: Nanos) -> Self {
         Self {
             socket,
             session: Session::new(value_bytes_max, OUTPUT_BYTES_MAX, Input::default()),
             readable: false,
             read_closed: false,
             executing: false,
+            charge: Charge::default(),
+            growth_bytes: 0,
+            progress: Progress::new(now),
             linger_bytes: None,
             queued: false,
         }
@@ -82,13 +105,17 @@ impl Connection {
     /// Goes on until the connection waits for something, or others should have their turn.
     pub(super) fn turn(
         &mut self,
+        now: Nanos,
         traffic: &mut Traffic,
         describe: &mut dyn FnMut(StatsKind, &mut Output, &mut Traffic),
     ) -> Fate {
-        let fate = if self.executing { Fate::Waits } else { self.advance(traffic, describe) };
-        if matches!(fate, Fate::Over) || self.flush(traffic).is_err() {
+        let fate = if self.executing { Fate::Waits } else { self.advance(now, traffic, describe) };
+        if matches!(fate, Fate::Over) || self.flush(now, traffic).is_err() {
             Fate::Over
         } else if !self.is_over() {
+            if !self.executing && self.session.is_between_commands() {
+                self.progress.made(now);
+            }
             fate
         } else if self.session.is_refused() {
             self.linger()
@@ -98,10 +125,53 @@ impl Connection {
     }
 
     /// The command that was handed out has been executed. Returns whether the connection is over.
-    pub(super) fn executed(&mut self, reply: Vec<u8>, rest: Option<Command>, traffic: &mut Traffic) -> bool {
+    pub(super) fn executed(
+        &mut self,
+        reply: Vec<u8>,
+        rest: Option<Command>,
+        now: Nanos,
+        traffic: &mut Traffic,
+    ) -> bool {
         self.executing = false;
+        if self.session.output.len() == 0 {
+            // The client has its second from now on. One that has not taken earlier replies had it already.
+            self.progress.made(now);
+        }
         self.session.executed(reply, rest);
-        self.flush(traffic).is_err() || self.is_over()
+        self.flush(now, traffic).is_err() || self.is_over()
+    }
+
+    /// Charges the client for what it has allocated and is about to. Returns whether there was room.
+    #[must_use]
+    pub(super) fn settle(&mut self, traffic: &mut Traffic) -> bool {
+        let bytes = self.session.allocated_bytes() + self.growth_bytes;
+        traffic.buffers.charge(&mut self.charge, bytes.saturating_sub(FREE_BYTES))
+    }
+
+    /// There was no room for the input that comes next, and none could be made.
+    pub(super) fn refuse_input(&mut self) {
+        self.growth_bytes = 0;
+        self.session.refuse_input();
+    }
+
+    /// Whether memory would be free without it.
+    pub(super) fn is_charged(&self) -> bool {
+        self.charge.bytes() > 0
+    }
+
+    /// Whether it has begun something and not ended it.
+    pub(super) fn is_half_way(&self) -> bool {
+        !self.session.is_between_commands()
+    }
+
+    /// How long the client has got on with nothing, while the server has waited for nothing else.
+    pub(super) fn silent_ns(&self, now: Nanos) -> Nanos {
+        if self.executing || self.queued { 0 } else { self.progress.silent_ns(now) }
+    }
+
+    /// It is over: what it was charged for, to be released.
+    pub(super) fn into_charge(self) -> Charge {
+        self.charge
     }
 
     /// The server ends: what is being executed is answered, nothing else is begun.
@@ -111,6 +181,7 @@ impl Connection {
 
     fn advance(
         &mut self,
+        now: Nanos,
         traffic: &mut Traffic,
         describe: &mut dyn FnMut(StatsKind, &mut Output, &mut Traffic),
     ) -> Fate {
@@ -126,7 +197,7 @@ impl Connection {
                 Next::End => return Fate::Waits,
                 Next::Output => {
                     let before = self.session.output.len();
-                    let failed = self.flush(traffic).is_err();
+                    let failed = self.flush(now, traffic).is_err();
                     return if failed {
                         Fate::Over
                     } else if self.session.output.len() < before {
@@ -140,9 +211,10 @@ impl Connection {
                         return Fate::Again;
                     }
                     reads += 1;
-                    match self.fill(bytes, traffic) {
+                    match self.fill(bytes, now, traffic) {
                         Filled::Some => {}
                         Filled::Nothing => return Fate::Waits,
+                        Filled::NoRoom => return Fate::Starved,
                         Filled::Failed => return Fate::Over,
                     }
                 }
@@ -150,9 +222,15 @@ impl Connection {
         }
     }
 
-    fn fill(&mut self, bytes: usize, traffic: &mut Traffic) -> Filled {
+    fn fill(&mut self, bytes: usize, now: Nanos, traffic: &mut Traffic) -> Filled {
         while self.readable {
-            match self.session.input.fill(&mut self.socket, bytes) {
+            self.growth_bytes = self.session.input.growth(bytes);
+            if self.growth_bytes > 0 && !self.settle(traffic) {
+                return Filled::NoRoom;
+            }
+            let filled = self.session.input.fill(&mut self.socket, bytes);
+            self.growth_bytes = 0;
+            match filled {
                 Ok((0, _)) => {
                     self.readable = false;
                     self.session.input_ended();
@@ -160,6 +238,9 @@ impl Connection {
                 }
                 Ok((read, asked)) => {
                     traffic.bytes_read += read as u64;
+                    if self.session.output.len() == 0 {
+                        self.progress.moved(read, now);
+                    }
                     // A short read has emptied the socket. Whatever comes later, its end included, is a new event.
                     self.readable = read == asked || self.read_closed;
                     return Filled::Some;
@@ -197,8 +278,10 @@ impl Connection {
         Fate::Again
     }
 
-    fn flush(&mut self, traffic: &mut Traffic) -> io::Result<()> {
-        traffic.bytes_written += self.session.output.flush(&mut self.socket)? as u64;
+    fn flush(&mut self, now: Nanos, traffic: &mut Traffic) -> io::Result<()> {
+        let written = self.session.output.flush(&mut self.socket)?;
+        traffic.bytes_written += written as u64;
+        self.progress.moved(written, now);
         Ok(())
     }
 

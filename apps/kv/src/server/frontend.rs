@@ -4,6 +4,9 @@
 //! Everything here runs on the dispatcher thread and never blocks but in `wait`. Who has something to do stands in a
 //! queue, each client at most once; a turn is bounded, so no client keeps the others waiting. When accepting fails for
 //! want of file descriptors or memory, it pauses instead of spinning.
+//!
+//! When a connection needs memory that the others have, or a new one needs a place, the one that has been silent
+//! longest is closed if it has been for [`SILENT_NS`]; otherwise the one that asks is refused.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,8 +19,10 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use yonder::sched::{Activity, Done, Frontend, Outcome};
 use yonder_units::Nanos;
 
+use super::budget::Budget;
 use super::connection::{Connection, Fate};
 use super::handler::{Client, KvReply, KvRequest, Work, WorkDone};
+use super::progress::SILENT_NS;
 use super::registry::{Key, Registry};
 use super::report::{Report, Traffic};
 use super::udp::{Listening, UdpPort};
@@ -35,6 +40,10 @@ const CRAWL_PERIOD_NS: Nanos = 25_000_000;
 const CRAWL_SLOTS_MAX: usize = 1 << 12;
 /// How long clients get to take their last replies when the server ends.
 const STOP_GRACE_NS: Nanos = 1_000_000_000;
+/// How long none is looked for after no silent connection was found, so that refusing is cheap.
+const SILENT_PAUSE_NS: Nanos = 10_000_000;
+/// How often connections that are idle for too long are looked for, at least.
+const IDLE_PERIOD_NS: Nanos = 1_000_000_000;
 
 const LISTENER: Token = Token(usize::MAX);
 const DATAGRAMS: Token = Token(usize::MAX - 1);
@@ -48,6 +57,10 @@ pub struct KvFrontend {
     listener: Option<TcpListener>,
     acceptable: bool,
     accept_from: Nanos,
+    /// When a silent connection may be closed in favour of a new one, or for its memory: not before.
+    place_from: Nanos,
+    memory_from: Nanos,
+    idle_from: Nanos,
     connections: Registry<Connection>,
     ready: VecDeque<Key>,
     udp: Option<UdpPort>,
@@ -96,7 +109,8 @@ impl KvFrontend {
     pub(super) fn new(mut sockets: Sockets, report: Report, shutdown: Shutdown, started_s: u64) -> io::Result<Self> {
         let registry = sockets.poll.registry();
         registry.register(&mut sockets.tcp, LISTENER, Interest::READABLE)?;
-        let mut udp = sockets.udp.map(|socket| UdpPort::new(socket, report.config.value_bytes_max));
+        let mut udp = sockets.udp.map(|socket| UdpPort::new(socket, &report.config));
+        let traffic = Traffic::new(Budget::new(report.config.buffer_bytes()));
         if let Some(udp) = &mut udp {
             registry.register(udp.socket(), DATAGRAMS, Interest::READABLE | Interest::WRITABLE)?;
         }
@@ -107,11 +121,14 @@ impl KvFrontend {
             listener: Some(sockets.tcp),
             acceptable: true,
             accept_from: 0,
+            place_from: 0,
+            memory_from: 0,
+            idle_from: 0,
             connections: Registry::new(),
             ready: VecDeque::new(),
             udp,
             report,
-            traffic: Traffic::default(),
+            traffic,
             shutdown,
             stop_by: None,
             time: Time { started_s, started: None, now: 0 },
@@ -178,7 +195,7 @@ impl KvFrontend {
     }
 
     fn admit_client(&mut self, mut socket: TcpStream) {
-        if self.connections.len() >= self.report.config.connections_max {
+        if self.connections.len() >= self.report.config.connections_max && !self.make_place() {
             self.traffic.connections_rejected += 1;
             // Best effort: the client learns the reason if its socket takes the line at once.
             let _ = io::Write::write(&mut socket, reply::TOO_MANY_CONNECTIONS);
@@ -186,12 +203,13 @@ impl KvFrontend {
         }
         // Replies are whole when they are sent; without this option a lost one is only slower.
         let _ = socket.set_nodelay(true);
-        let key = self.connections.insert(Connection::new(socket, self.report.config.value_bytes_max));
+        let connection = Connection::new(socket, self.report.config.value_bytes_max, self.time.now);
+        let key = self.connections.insert(connection);
         let Some(connection) = self.connections.get_mut(key) else { return };
         let interest = Interest::READABLE | Interest::WRITABLE;
         if let Err(error) = self.poll.registry().register(connection.socket(), Token(key.slot()), interest) {
             tracing::warn!(%error, "cannot watch a connection");
-            self.connections.remove(key);
+            self.close(key);
             return;
         }
         self.traffic.connections_total += 1;
@@ -201,7 +219,7 @@ impl KvFrontend {
     fn serve_datagrams(&mut self, room: &mut usize, admit: &mut dyn FnMut(KvRequest)) -> Activity {
         let Some(udp) = &mut self.udp else { return Activity::Idle };
         let listening = if self.stop_by.is_some() { Listening::No } else { Listening::Yes };
-        let mut busy = udp.move_datagrams(listening, &mut self.traffic);
+        let mut busy = udp.move_datagrams(listening, self.time.now, &mut self.traffic);
         let (report, time) = (&self.report, &self.time);
         while *room > 0 {
             let next = udp.next_command(&mut self.traffic, &mut |kind, output, traffic| {
@@ -227,26 +245,119 @@ impl KvFrontend {
             activity = Activity::Busy;
             connection.queued = false;
             let (report, time) = (&self.report, &self.time);
-            let fate = connection.turn(&mut self.traffic, &mut |kind, output, traffic| {
+            let fate = connection.turn(time.now, &mut self.traffic, &mut |kind, output, traffic| {
                 report.answer(kind, traffic, time.uptime_s(), time.now_s(), output);
             });
+            let has_room = matches!(fate, Fate::Over) || self.make_room(key);
             match fate {
+                Fate::Over => self.close(key),
+                Fate::Starved => {
+                    if !has_room {
+                        self.refuse_input(key);
+                    }
+                    self.enqueue(key);
+                }
+                // It holds a reply that there is no room for.
+                _ if !has_room => self.refuse(key),
                 Fate::Waits => {}
-                Fate::Again => enqueue(&mut self.ready, key, connection),
+                Fate::Again => self.enqueue(key),
                 Fate::Executes(command) => {
-                    admit(KvRequest { work: Work::Execute { client: Client::Tcp(key), command }, now_s: time.now_s() });
+                    let now_s = self.time.now_s();
+                    admit(KvRequest { work: Work::Execute { client: Client::Tcp(key), command }, now_s });
                     *room -= 1;
                 }
-                Fate::Over => self.close(key),
             }
         }
         activity
+    }
+
+    fn enqueue(&mut self, key: Key) {
+        if let Some(connection) = self.connections.get_mut(key) {
+            enqueue(&mut self.ready, key, connection);
+        }
+    }
+
+    /// Charges a connection for what it has and needs, and closes others that are silent until there is room for that.
+    /// Returns whether there is.
+    fn make_room(&mut self, key: Key) -> bool {
+        loop {
+            let Some(connection) = self.connections.get_mut(key) else { return true };
+            if connection.settle(&mut self.traffic) {
+                return true;
+            }
+            if self.time.now < self.memory_from {
+                return false;
+            }
+            match self.longest_silent(|other, connection| other != key && connection.is_charged()) {
+                Some(silent) => self.kick(silent),
+                None => {
+                    self.memory_from = self.time.now + SILENT_PAUSE_NS;
+                    return false;
+                }
+            }
+        }
+    }
+
+    /// Closes a connection that is silent half way, in favour of a new one. Returns whether there is a place.
+    fn make_place(&mut self) -> bool {
+        if self.time.now < self.place_from {
+            return false;
+        }
+        match self.longest_silent(|_, connection| connection.is_half_way()) {
+            Some(silent) => self.kick(silent),
+            None => self.place_from = self.time.now + SILENT_PAUSE_NS,
+        }
+        self.connections.len() < self.report.config.connections_max
+    }
+
+    fn longest_silent(&self, among: impl Fn(Key, &Connection) -> bool) -> Option<Key> {
+        let among = self.connections.iter().filter(|(key, connection)| among(*key, connection));
+        let silent = among.map(|(key, connection)| (connection.silent_ns(self.time.now), key));
+        silent
+            .filter(|(silent_ns, _)| *silent_ns >= SILENT_NS)
+            .max_by_key(|(silent_ns, _)| *silent_ns)
+            .map(|(_, key)| key)
+    }
+
+    fn kick(&mut self, silent: Key) {
+        self.traffic.silent_kicks += 1;
+        self.close(silent);
+    }
+
+    /// Refuses the command for which there is no room; the connection goes on if the protocol allows that.
+    fn refuse_input(&mut self, key: Key) {
+        self.traffic.buffer_refusals += 1;
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.refuse_input();
+        }
+    }
+
+    /// Ends a connection for which there is no room.
+    fn refuse(&mut self, key: Key) {
+        self.traffic.buffer_refusals += 1;
+        self.close(key);
+    }
+
+    /// Ends the connections that have been silent for longer than they may.
+    fn close_idle(&mut self) {
+        let Some(timeout) = self.report.config.idle_timeout else { return };
+        if self.time.now < self.idle_from {
+            return;
+        }
+        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
+        self.idle_from = self.time.now + (timeout_ns / 4).min(IDLE_PERIOD_NS);
+        let now = self.time.now;
+        let idle = self.connections.iter().filter(|(_, connection)| connection.silent_ns(now) >= timeout_ns);
+        let idle: Vec<Key> = idle.map(|(key, _)| key).collect();
+        self.traffic.idle_kicks += idle.len() as u64;
+        idle.into_iter().for_each(|key| self.close(key));
     }
 
     fn close(&mut self, key: Key) {
         let Some(mut connection) = self.connections.remove(key) else { return };
         // Closing the socket ends its registration as well, should this fail.
         let _ = self.poll.registry().deregister(connection.socket());
+        self.traffic.buffers.release(connection.into_charge());
         self.traffic.connections = self.connections.len() as u64;
         // A file descriptor is free again.
         self.accept_from = 0;
@@ -303,6 +414,7 @@ impl Frontend for KvFrontend {
         self.obey_shutdown();
         let activities =
             [self.accept(), self.serve_datagrams(&mut left, admit), self.serve_connections(&mut left, admit)];
+        self.close_idle();
         self.crawl(&mut left, admit);
         self.had_room = left > 0;
         if activities.contains(&Activity::Busy) { Activity::Busy } else { Activity::Idle }
@@ -321,16 +433,18 @@ impl Frontend for KvFrontend {
             WorkDone::Executed { client: Client::Udp(key), execution } => {
                 self.traffic.hits.count(&done.timing);
                 if let Some(udp) = &mut self.udp {
-                    udp.executed(key, execution.reply, execution.rest);
+                    udp.executed(key, execution.reply, execution.rest, &mut self.traffic);
                 }
             }
             WorkDone::Executed { client: Client::Tcp(key), execution } => {
                 self.traffic.hits.count(&done.timing);
                 let Some(connection) = self.connections.get_mut(key) else { return };
-                if connection.executed(execution.reply, execution.rest, &mut self.traffic) {
+                if connection.executed(execution.reply, execution.rest, now, &mut self.traffic) {
                     self.close(key);
+                } else if self.make_room(key) {
+                    self.enqueue(key);
                 } else {
-                    enqueue(&mut self.ready, key, connection);
+                    self.refuse(key);
                 }
             }
         }

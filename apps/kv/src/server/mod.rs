@@ -4,21 +4,28 @@
 //! the scheduler. The front end never touches far memory: what needs the store becomes a [`KvRequest`], and what does
 //! not is answered on the spot. Replies are sent by the dispatcher, so workers never wait for a socket.
 //!
+//! Clients prove nothing, so none of them is trusted with memory or with answers: what all connections have allocated
+//! has a `budget`, which is taken from those that make no `progress` when others need it, and what is sent to an
+//! address that a datagram claims to come from has an `allowance`.
+//!
 //! Parts: `session` is a client without its socket, `connection` and `udp` are the sockets, `frontend` the loop around
 //! them, `report` the answers to `stats`.
 
+mod allowance;
+mod budget;
 mod buffers;
+mod config;
 mod connection;
 mod frontend;
 mod handler;
 mod hits;
+mod progress;
 mod registry;
 mod report;
 mod session;
 mod udp;
 
 use std::hash::{BuildHasher, RandomState};
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -27,64 +34,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use mio::net::{TcpListener, UdpSocket};
 use mio::{Poll, Waker};
 
+pub use self::config::{KvConfig, KvError, UdpTrust};
 pub use self::frontend::KvFrontend;
 use self::frontend::{Sockets, WAKER};
 pub use self::handler::{KvHandler, KvReply, KvRequest};
 use self::report::Report;
 pub use self::report::runtime_stats;
 use crate::memory::ItemMemory;
-use crate::store::{Store, StoreConfig, StoreError};
+use crate::store::{Store, StoreConfig};
 
 /// Adds names and values to what `stats` answers. Called on the dispatcher thread.
 pub type ExtraStats = Box<dyn Fn(&mut Vec<(String, String)>) + Send>;
-
-/// What a server is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct KvConfig {
-    /// Where TCP clients connect. Port 0 takes any free port.
-    pub listen: SocketAddr,
-    /// Where UDP requests arrive, if anywhere.
-    pub udp: Option<SocketAddr>,
-    /// TCP clients at a time. More are turned away with an error.
-    pub connections_max: usize,
-    /// Largest value, in bytes.
-    pub value_bytes_max: usize,
-    /// How many items are expected; None derives it from the memory.
-    pub items: Option<u64>,
-    /// Worker threads, for `stats`.
-    pub threads: usize,
-}
-
-impl KvConfig {
-    /// A server on `listen`, for TCP, with memcached's defaults: 1024 connections, values up to 1 MiB.
-    #[must_use]
-    pub fn new(listen: SocketAddr) -> Self {
-        Self { listen, udp: None, connections_max: 1024, value_bytes_max: 1 << 20, items: None, threads: 1 }
-    }
-}
-
-/// Why a server cannot start. The text says what to type.
-#[derive(Debug, thiserror::Error)]
-pub enum KvError {
-    /// The store does not fit the memory.
-    #[error(transparent)]
-    Store(#[from] StoreError),
-    /// The address cannot be listened on.
-    #[error(
-        "cannot listen on {protocol} {address}: {cause}; type --listen with a free address, such as 127.0.0.1:11211"
-    )]
-    Listen {
-        /// `tcp` or `udp`.
-        protocol: &'static str,
-        /// As configured.
-        address: SocketAddr,
-        /// What the operating system said.
-        cause: io::Error,
-    },
-    /// The operating system refused something else.
-    #[error("cannot set up the server's sockets: {0}; `ulimit -n` shows how many files it may open")]
-    System(#[from] io::Error),
-}
 
 /// Tells a server to end: what is under way is answered, clients get a second to take it.
 #[derive(Clone)]
@@ -115,8 +75,10 @@ impl<M: ItemMemory> KvServer<M> {
     /// Binds the addresses and lays the store out over the whole of `memory`.
     ///
     /// # Errors
-    /// If an address is taken or not ours, or the memory is too small for the item size.
+    /// If the configuration is refused ([`KvConfig::check`]), an address is taken or not ours, or the memory is too
+    /// small for the item size.
     pub fn bind(config: KvConfig, memory: M) -> Result<Self, KvError> {
+        config.check()?;
         let memory_bytes = memory.bytes();
         let store_config = StoreConfig {
             value_bytes_max: config.value_bytes_max,

@@ -65,9 +65,18 @@ impl<T> Registry<T> {
         Some(value)
     }
 
+    /// All entries.
+    pub(super) fn iter(&self) -> impl Iterator<Item = (Key, &T)> {
+        let entries = self.entries.iter().enumerate();
+        entries.filter_map(|(slot, entry)| {
+            let key = Key { slot: slot as u32, generation: entry.generation };
+            entry.value.as_ref().map(|value| (key, value))
+        })
+    }
+
     /// The keys of all entries.
     pub(super) fn keys(&self) -> Vec<Key> {
-        (0..self.entries.len()).filter_map(|slot| self.key_at(slot)).collect()
+        self.iter().map(|(key, _)| key).collect()
     }
 }
 

@@ -6,6 +6,7 @@ use yonder::FarMemory;
 use yonder::sched::SchedStats;
 use yonder::units::PAGE_BYTES;
 
+use super::budget::Budget;
 use super::buffers::Output;
 use super::hits::HitTimes;
 use super::session::VERSION;
@@ -41,15 +42,50 @@ impl<M: ItemMemory> StoreStats for Store<M> {
 }
 
 /// What the front end counts itself.
-#[derive(Clone, Default, Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Traffic {
+    /// What the connections may have allocated, and have.
+    pub(super) buffers: Budget,
     pub(super) connections: u64,
     pub(super) connections_total: u64,
     pub(super) connections_rejected: u64,
     pub(super) bytes_read: u64,
     pub(super) bytes_written: u64,
+    /// Connections that were closed because they were silent for too long.
+    pub(super) idle_kicks: u64,
+    /// Silent connections that were closed because others needed what they held.
+    pub(super) silent_kicks: u64,
+    /// Commands and connections that were refused because there was no room in `buffers`.
+    pub(super) buffer_refusals: u64,
     pub(super) datagrams_dropped: u64,
+    /// Answers that were not sent because their receiver may not have asked.
+    pub(super) answers_withheld: u64,
     pub(super) hits: HitTimes,
+}
+
+impl Traffic {
+    pub(super) fn new(buffers: Budget) -> Self {
+        Self {
+            buffers,
+            connections: 0,
+            connections_total: 0,
+            connections_rejected: 0,
+            bytes_read: 0,
+            bytes_written: 0,
+            idle_kicks: 0,
+            silent_kicks: 0,
+            buffer_refusals: 0,
+            datagrams_dropped: 0,
+            answers_withheld: 0,
+            hits: HitTimes::default(),
+        }
+    }
+
+    /// Sets the counters to zero; what is, stays.
+    fn reset(&mut self) {
+        self.buffers.forget_peak();
+        *self = Self { connections: self.connections, ..Self::new(self.buffers.clone()) };
+    }
 }
 
 /// Everything `stats` needs but the counters of the moment.
@@ -79,7 +115,7 @@ impl Report {
             StatsKind::Hits => traffic.hits.counts().for_each(|(nanos, count)| line(output, &nanos.to_string(), count)),
             StatsKind::Reset => {
                 self.store.reset();
-                *traffic = Traffic { connections: traffic.connections, ..Traffic::default() };
+                traffic.reset();
                 return output.push(reply::RESET);
             }
         }
@@ -96,9 +132,16 @@ impl Report {
         line(output, "curr_connections", traffic.connections);
         line(output, "total_connections", traffic.connections_total);
         line(output, "rejected_connections", traffic.connections_rejected);
+        line(output, "idle_kicks", traffic.idle_kicks);
+        line(output, "silent_kicks", traffic.silent_kicks);
+        line(output, "buffer_bytes", traffic.buffers.taken_bytes());
+        line(output, "buffer_bytes_peak", traffic.buffers.peak_bytes());
+        line(output, "limit_buffer_bytes", traffic.buffers.bytes_max());
+        line(output, "buffer_refusals", traffic.buffer_refusals);
         line(output, "bytes_read", traffic.bytes_read);
         line(output, "bytes_written", traffic.bytes_written);
         line(output, "udp_datagrams_dropped", traffic.datagrams_dropped);
+        line(output, "udp_answers_withheld", traffic.answers_withheld);
         line(output, "request_hits", traffic.hits.total());
         line(output, "accepting_conns", 1);
         line(output, "threads", self.config.threads);
@@ -128,6 +171,8 @@ impl Report {
         line(output, "num_threads", self.config.threads);
         line(output, "cas_enabled", "yes");
         line(output, "item_size_max", self.config.value_bytes_max);
+        line(output, "buffer_bytes_max", self.config.buffer_bytes());
+        line(output, "idle_timeout", self.config.idle_timeout.map_or(0, |time| time.as_secs()));
         line(output, "maxconns_fast", "yes");
         line(output, "slab_reassign", "yes");
         line(output, "flush_enabled", "yes");

@@ -2,7 +2,9 @@
 //!
 //! At most one command of a session is being executed at a time; later ones wait in the input, so replies keep the
 //! order of the requests. Cheap commands (`version`, `quit`, `verbosity`, `stats`, errors) are answered right here.
-//! A client that does not take its replies is not listened to until it does.
+//! A client that does not take its replies is not listened to until it does. What a session holds is known at any time,
+//! the command that is being executed included; when there is no room for more input, the command that needs it is
+//! refused.
 
 use super::buffers::{Input, Output};
 use crate::protocol::{Command, Parser, StatsKind, Step};
@@ -51,6 +53,10 @@ pub(super) struct Session {
     pub(super) output: Output,
     output_bytes_max: usize,
     rest: Option<Command>,
+    /// Of the command that is being executed, or of the rest that will be.
+    command_bytes: usize,
+    /// There is no room for the input that was asked for.
+    refused_input: bool,
     phase: Phase,
 }
 
@@ -63,6 +69,8 @@ impl Session {
             output: Output::default(),
             output_bytes_max,
             rest: None,
+            command_bytes: 0,
+            refused_input: false,
             phase: Phase::Open,
         }
     }
@@ -79,10 +87,11 @@ impl Session {
             if self.is_ended() {
                 return Next::End;
             }
-            let parsed = self.parser.step(self.input.data());
-            self.input.consume(parsed.consumed);
-            match parsed.step {
-                Step::Execute(command) => return Next::Execute(command),
+            match self.parse() {
+                Step::Execute(command) => {
+                    self.command_bytes = command.allocated_bytes();
+                    return Next::Execute(command);
+                }
                 Step::NeedMore { .. } if self.phase == Phase::HalfClosed => self.end(),
                 Step::NeedMore { bytes } => return Next::Input { bytes },
                 Step::Stats(kind) => describe(kind, &mut self.output),
@@ -98,10 +107,36 @@ impl Session {
         Next::Turn
     }
 
+    fn parse(&mut self) -> Step {
+        let mut parsed = self.parser.step(self.input.data());
+        if self.refused_input && matches!(parsed.step, Step::NeedMore { .. }) {
+            parsed = self.parser.refuse(self.input.data());
+        }
+        self.refused_input = false;
+        self.input.consume(parsed.consumed);
+        parsed.step
+    }
+
     /// A command was executed.
     pub(super) fn executed(&mut self, reply: Vec<u8>, rest: Option<Command>) {
         self.output.push_owned(reply);
+        self.command_bytes = rest.as_ref().map_or(0, Command::allocated_bytes);
         self.rest = rest;
+    }
+
+    /// There is no room for the input that [`Next::Input`] has just asked for.
+    pub(super) fn refuse_input(&mut self) {
+        self.refused_input = true;
+    }
+
+    /// Bytes that are allocated for it.
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.input.capacity() + self.output.capacity() + self.command_bytes
+    }
+
+    /// Whether the client has neither begun a command without ending it nor left a reply untaken.
+    pub(super) fn is_between_commands(&self) -> bool {
+        self.input.data().is_empty() && !self.parser.is_skipping() && self.output.len() == 0 && !self.is_refused()
     }
 
     /// No input will come any more.
@@ -130,6 +165,7 @@ impl Session {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::protocol::{Answer, WriteRefusal};
 
     fn session(input: &[u8]) -> Session {
         Session::new(1 << 20, 100, Input::holding(input))
@@ -177,5 +213,42 @@ mod tests {
         assert!(!session.is_ended());
         assert!(matches!(next(&mut session), Next::End));
         assert!(session.is_ended());
+    }
+
+    #[test]
+    fn without_room_a_write_is_refused_and_what_follows_is_served() {
+        for (noreply, expected) in [(" noreply", Answer::Quiet), ("", Answer::Wanted)] {
+            let mut session = session(format!("set k 0 0 50{noreply}\r\nhalf").as_bytes());
+            assert!(matches!(next(&mut session), Next::Input { .. }));
+            session.refuse_input();
+            let Next::Execute(Command::WriteRefused { refusal, answer, .. }) = next(&mut session) else {
+                panic!("the write is refused");
+            };
+            assert_eq!((refusal, answer), (WriteRefusal::NoRoom, expected));
+            session.executed(Vec::new(), None);
+            assert!(!session.is_between_commands(), "the rest of the block is to come");
+            let rest = [&[b'x'; 48][..], b"version\r\n"].concat();
+            let mut source = &rest[..];
+            while !source.is_empty() {
+                session.input.fill(&mut source, 1).expect("a slice can be read");
+                assert!(matches!(next(&mut session), Next::Input { .. }));
+            }
+            assert_eq!(session.output.take(), VERSION_REPLY);
+            assert!(session.is_between_commands());
+        }
+    }
+
+    #[test]
+    fn what_a_command_holds_counts_until_it_is_over() {
+        let line = format!("get{}\r\n", " k".repeat(10_000));
+        let mut session = session(line.as_bytes());
+        let Next::Execute(command) = next(&mut session) else { panic!("a command is there") };
+        assert!((20_000..30_000).contains(&session.allocated_bytes()), "{}", session.allocated_bytes());
+        session.executed(vec![0; 1000], Some(command));
+        assert!((21_000..31_000).contains(&session.allocated_bytes()), "{}", session.allocated_bytes());
+        session.output.take();
+        assert!(matches!(next(&mut session), Next::Execute(_)));
+        session.executed(Vec::new(), None);
+        assert_eq!(session.allocated_bytes(), 0);
     }
 }

@@ -2,19 +2,27 @@
 //! it takes.
 //!
 //! A datagram becomes an exchange with a [`Session`] of its own. Exchanges are bounded: beyond [`EXCHANGES_MAX`] the
-//! socket is not read, and the kernel drops what it cannot hold. Replies that the socket does not take at once wait in
-//! a bounded queue; what does not fit there is dropped, as UDP allows.
+//! socket is not read, and the kernel drops what it cannot hold; an exchange that needs memory which the others have is
+//! dropped, as UDP allows. Replies that the socket does not take at once wait in a bounded queue; what does not fit
+//! there is dropped as well.
+//!
+//! A source may be forged, and memcached's protocol has no way to prove one. Only what the [`Allowances`] of a source
+//! permit is sent to it, unless it is known to be true ([`UdpTrust`]).
 
 use std::collections::VecDeque;
 use std::io;
 use std::net::SocketAddr;
 
 use mio::net::UdpSocket;
+use yonder_units::Nanos;
 
+use super::allowance::Allowances;
+use super::budget::{Budget, Charge};
 use super::buffers::{Input, Output};
 use super::registry::{Key, Registry};
 use super::report::Traffic;
 use super::session::{Next, Session};
+use super::{KvConfig, UdpTrust};
 use crate::protocol::{Command, StatsKind, reply};
 
 /// Requests being executed or waiting for it.
@@ -23,11 +31,16 @@ const EXCHANGES_MAX: usize = 1024;
 const DATAGRAMS_PER_TURN_MAX: usize = 64;
 /// Bytes of replies that may wait for the socket.
 const WAITING_BYTES_MAX: usize = 4 << 20;
+/// What all exchanges may have allocated, and how many of the largest replies at least.
+const EXCHANGE_BYTES_MAX: usize = 16 << 20;
+const LARGE_REPLIES: usize = 4;
 /// Largest datagram sent.
 const DATAGRAM_BYTES_MAX: usize = 1400;
 /// Largest datagram that IP can carry.
 const RECEIVE_BYTES_MAX: usize = 64 << 10;
 const FRAME_BYTES: usize = 8;
+/// The part of a reply that fits one datagram.
+const PIECE_BYTES_MAX: usize = DATAGRAM_BYTES_MAX - FRAME_BYTES;
 /// A reply may exceed the largest value by this.
 const REPLY_SLACK_BYTES: usize = 64 << 10;
 
@@ -35,7 +48,12 @@ const REPLY_SLACK_BYTES: usize = 64 << 10;
 pub(super) struct UdpPort {
     socket: UdpSocket,
     value_bytes_max: usize,
+    trust: UdpTrust,
+    allowances: Allowances,
+    now: Nanos,
     exchanges: Registry<Exchange>,
+    /// What the exchanges have allocated.
+    budget: Budget,
     ready: VecDeque<Key>,
     readable: bool,
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
@@ -44,17 +62,30 @@ pub(super) struct UdpPort {
 }
 
 struct Exchange {
+    question: Question,
+    session: Session,
+    charge: Charge,
+}
+
+/// What an answer has to know of the datagram that asked for it.
+#[derive(Clone, Copy)]
+struct Question {
     peer: SocketAddr,
     request_id: [u8; 2],
-    session: Session,
+    bytes: usize,
 }
 
 impl UdpPort {
-    pub(super) fn new(socket: UdpSocket, value_bytes_max: usize) -> Self {
+    pub(super) fn new(socket: UdpSocket, config: &KvConfig) -> Self {
+        let exchange_bytes_max = EXCHANGE_BYTES_MAX.max(LARGE_REPLIES * reply_bytes_max(config.value_bytes_max));
         Self {
             socket,
-            value_bytes_max,
+            value_bytes_max: config.value_bytes_max,
+            trust: config.udp_trust,
+            allowances: Allowances::new(),
+            now: 0,
             exchanges: Registry::new(),
+            budget: Budget::new(exchange_bytes_max),
             ready: VecDeque::new(),
             readable: true,
             waiting: VecDeque::new(),
@@ -83,7 +114,8 @@ impl UdpPort {
     }
 
     /// Sends what waits, and reads what has come if requests are still taken. Returns whether it did anything.
-    pub(super) fn move_datagrams(&mut self, listening: Listening, traffic: &mut Traffic) -> bool {
+    pub(super) fn move_datagrams(&mut self, listening: Listening, now: Nanos, traffic: &mut Traffic) -> bool {
+        self.now = now;
         while let Some((peer, datagram)) = self.waiting.front() {
             if matches!(self.socket.send_to(datagram, *peer), Err(error) if error.kind() == io::ErrorKind::WouldBlock) {
                 break;
@@ -101,6 +133,9 @@ impl UdpPort {
                 Ok((bytes, peer)) => {
                     received += 1;
                     traffic.bytes_read += bytes as u64;
+                    if !self.trust.includes(peer.ip()) {
+                        self.allowances.received(peer.ip(), bytes, now);
+                    }
                     self.begin(bytes, peer, traffic);
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
@@ -119,25 +154,29 @@ impl UdpPort {
     ) -> Option<(Key, Command)> {
         while let Some(key) = self.ready.pop_front() {
             let Some(exchange) = self.exchanges.get_mut(key) else { continue };
-            match exchange.session.next(&mut |kind, output| describe(kind, output, traffic)) {
+            let next = exchange.session.next(&mut |kind, output| describe(kind, output, traffic));
+            if !self.settle(key) {
+                self.drop_exchange(key, traffic);
+                continue;
+            }
+            match next {
                 Next::Execute(command) => return Some((key, command)),
                 Next::Turn => self.ready.push_back(key),
-                Next::End | Next::Input { .. } => self.end(key, traffic),
-                Next::Output => {
-                    exchange.session.output.take();
-                    exchange.session.output.push(reply::UDP_TOO_LARGE);
-                    self.end(key, traffic);
-                }
+                Next::End | Next::Input { .. } => self.end_with(key, None, traffic),
+                Next::Output => self.end_with(key, Some(reply::UDP_TOO_LARGE), traffic),
             }
         }
         None
     }
 
     /// A command of an exchange has been executed.
-    pub(super) fn executed(&mut self, key: Key, reply: Vec<u8>, rest: Option<Command>) {
-        if let Some(exchange) = self.exchanges.get_mut(key) {
-            exchange.session.executed(reply, rest);
+    pub(super) fn executed(&mut self, key: Key, reply: Vec<u8>, rest: Option<Command>, traffic: &mut Traffic) {
+        let Some(exchange) = self.exchanges.get_mut(key) else { return };
+        exchange.session.executed(reply, rest);
+        if self.settle(key) {
             self.ready.push_back(key);
+        } else {
+            self.drop_exchange(key, traffic);
         }
     }
 
@@ -146,26 +185,64 @@ impl UdpPort {
             traffic.datagrams_dropped += 1;
             return;
         };
-        let request_id = [frame[0], frame[1]];
+        let question = Question { peer, request_id: [frame[0], frame[1]], bytes };
         if [frame[4], frame[5]] != [0, 1] {
-            self.send(peer, request_id, reply::MULTI_PACKET, traffic);
+            self.answer(question, reply::MULTI_PACKET, traffic);
             return;
         }
-        let reply_bytes_max = self.value_bytes_max + REPLY_SLACK_BYTES;
-        let session = Session::new(self.value_bytes_max, reply_bytes_max, Input::holding(payload));
-        let key = self.exchanges.insert(Exchange { peer, request_id, session });
-        self.ready.push_back(key);
-    }
-
-    fn end(&mut self, key: Key, traffic: &mut Traffic) {
-        if let Some(mut exchange) = self.exchanges.remove(key) {
-            let reply = exchange.session.output.take();
-            self.send(exchange.peer, exchange.request_id, &reply, traffic);
+        let session =
+            Session::new(self.value_bytes_max, reply_bytes_max(self.value_bytes_max), Input::holding(payload));
+        let key = self.exchanges.insert(Exchange { question, session, charge: Charge::default() });
+        if self.settle(key) {
+            self.ready.push_back(key);
+        } else {
+            self.drop_exchange(key, traffic);
         }
     }
 
-    fn send(&mut self, peer: SocketAddr, request_id: [u8; 2], reply: &[u8], traffic: &mut Traffic) {
-        let pieces = reply.chunks(DATAGRAM_BYTES_MAX - FRAME_BYTES);
+    /// Charges an exchange for what it has allocated. Returns whether there was room.
+    fn settle(&mut self, key: Key) -> bool {
+        let Some(exchange) = self.exchanges.get_mut(key) else { return true };
+        self.budget.charge(&mut exchange.charge, exchange.session.allocated_bytes())
+    }
+
+    fn remove(&mut self, key: Key) -> Option<(Question, Session)> {
+        let exchange = self.exchanges.remove(key)?;
+        self.budget.release(exchange.charge);
+        Some((exchange.question, exchange.session))
+    }
+
+    fn drop_exchange(&mut self, key: Key, traffic: &mut Traffic) {
+        traffic.datagrams_dropped += 1;
+        self.remove(key);
+    }
+
+    /// Ends an exchange with its output, or with something else in place of that.
+    fn end_with(&mut self, key: Key, instead: Option<&[u8]>, traffic: &mut Traffic) {
+        if let Some((question, mut session)) = self.remove(key) {
+            let output = session.output.take();
+            self.answer(question, instead.unwrap_or(&output), traffic);
+        }
+    }
+
+    /// Sends a reply if its receiver may have it; else the error, if that is no longer than the question.
+    fn answer(&mut self, question: Question, reply: &[u8], traffic: &mut Traffic) {
+        let error = reply::UDP_TOO_LARGE;
+        if self.may_send(question.peer, reply) {
+            self.send(question, reply, traffic);
+        } else if sent_bytes(error) <= question.bytes && self.may_send(question.peer, error) {
+            self.send(question, error, traffic);
+        } else {
+            traffic.answers_withheld += 1;
+        }
+    }
+
+    fn may_send(&mut self, peer: SocketAddr, reply: &[u8]) -> bool {
+        self.trust.includes(peer.ip()) || self.allowances.spend(peer.ip(), sent_bytes(reply), self.now)
+    }
+
+    fn send(&mut self, Question { peer, request_id, .. }: Question, reply: &[u8], traffic: &mut Traffic) {
+        let pieces = reply.chunks(PIECE_BYTES_MAX);
         let total = u16::try_from(pieces.len()).unwrap_or(u16::MAX).to_be_bytes();
         for (number, piece) in pieces.enumerate() {
             let number = (number as u16).to_be_bytes();
@@ -192,9 +269,52 @@ impl UdpPort {
     }
 }
 
+/// A reply is replaced by an error when it has grown beyond this.
+fn reply_bytes_max(value_bytes_max: usize) -> usize {
+    value_bytes_max + REPLY_SLACK_BYTES
+}
+
+/// What is sent for a reply, all frames included.
+fn sent_bytes(reply: &[u8]) -> usize {
+    reply.len() + FRAME_BYTES * reply.len().div_ceil(PIECE_BYTES_MAX)
+}
+
 /// Whether new requests are taken.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Listening {
     Yes,
     No,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replies_that_are_not_whole_have_a_bound_together() {
+        const EXCHANGES: usize = 40;
+        let socket = UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("loopback has free ports");
+        let address = socket.local_addr().expect("bound");
+        let mut port = UdpPort::new(socket, &KvConfig::new(address));
+        let mut traffic = Traffic::new(Budget::new(0));
+        let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback has free ports");
+        for _ in 0..EXCHANGES {
+            client.send_to(b"\0\x01\0\0\0\x01\0\0get a b\r\n", address).expect("sent");
+        }
+        let mut commands = Vec::new();
+        while commands.len() < EXCHANGES {
+            port.note_ready();
+            port.move_datagrams(Listening::Yes, 1, &mut traffic);
+            while let Some(command) = port.next_command(&mut traffic, &mut |_, _, _| {}) {
+                commands.push(command);
+            }
+        }
+        for (key, command) in commands {
+            port.executed(key, vec![0; 1 << 20], Some(command), &mut traffic);
+            let held: usize = port.exchanges.iter().map(|(_, exchange)| exchange.session.allocated_bytes()).sum();
+            assert!(held <= EXCHANGE_BYTES_MAX, "{held} bytes wait for the rest of their replies");
+        }
+        assert!(port.exchanges.len() >= 15, "{} are left", port.exchanges.len());
+        assert_eq!(traffic.datagrams_dropped as usize + port.exchanges.len(), EXCHANGES);
+    }
 }

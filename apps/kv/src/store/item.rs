@@ -11,7 +11,7 @@ pub(super) const DEADLINE_AT: u64 = 16;
 /// Where the hash lies in the header.
 pub(super) const HASH_AT: u64 = 24;
 /// Largest value that a header can describe, in bytes.
-pub(super) const VALUE_BYTES_LIMIT: usize = (1 << 24) - 1;
+pub(crate) const VALUE_BYTES_LIMIT: usize = (1 << 24) - 1;
 
 /// Slots start at multiples of this, so that links need fewer bits and words are aligned.
 pub(super) const SLOT_ALIGN: u64 = 8;

@@ -29,7 +29,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use self::arena::Arena;
 use self::bucket::Table;
-use self::item::{HEADER_BYTES, Header, VALUE_BYTES_LIMIT};
+pub(crate) use self::item::VALUE_BYTES_LIMIT;
+use self::item::{HEADER_BYTES, Header};
 use self::shape::{Class, UNIT_BYTES, classes, item_bytes_max};
 use self::slots::SlotTable;
 use self::space::CrawlCursor;
@@ -126,7 +127,7 @@ enum Death {
 enum Failure<E> {
     /// Far memory failed.
     Far(E),
-    /// Nothing could be evicted.
+    /// Nothing could be evicted, or the value could not be received.
     OutOfMemory,
     /// No slot is that large.
     TooLarge,
@@ -189,8 +190,8 @@ impl<M: ItemMemory> Store<M> {
             Command::Write { mode, item, flags, exptime, answer } => {
                 (answer, self.write(mode, &item, flags, exptime, now_s).map(<[u8]>::to_vec))
             }
-            Command::WriteTooLarge { mode, key, answer } => {
-                (answer, self.refuse_too_large(mode, &key, now_s).map(<[u8]>::to_vec))
+            Command::WriteRefused { mode, key, refusal, answer } => {
+                (answer, self.refuse_write(mode, &key, refusal, now_s).map(<[u8]>::to_vec))
             }
             Command::Delete { key, answer } => (answer, self.delete(&key, now_s).map(<[u8]>::to_vec)),
             Command::Arithmetic { key, direction, delta, answer } => {

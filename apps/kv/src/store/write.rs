@@ -12,7 +12,7 @@ use super::item::{Header, Link};
 use super::stats::Stat;
 use super::{Failure, Store};
 use crate::memory::ItemMemory;
-use crate::protocol::{Direction, Exptime, KeyValue, WriteMode, parse_u64, reply};
+use crate::protocol::{Direction, Exptime, KeyValue, WriteMode, WriteRefusal, parse_u64, reply};
 
 /// Longest value that `incr` and `decr` take for a number; it may be padded with blanks.
 const NUMBER_BYTES_MAX: u32 = 1024;
@@ -57,16 +57,20 @@ impl<M: ItemMemory> Store<M> {
     }
 
     /// A `set` that cannot be done must not leave the old value behind, which the client believes to be replaced.
-    pub(super) fn refuse_too_large(
+    pub(super) fn refuse_write(
         &self,
         mode: WriteMode,
         key: &[u8],
+        refusal: WriteRefusal,
         now_s: u32,
     ) -> Result<&'static [u8], Failure<M::Error>> {
         if mode == WriteMode::Set {
             self.mending(self.table.hash(key), || Ok(self.remove(key, now_s)?))?;
         }
-        Err(Failure::TooLarge)
+        Err(match refusal {
+            WriteRefusal::TooLarge => Failure::TooLarge,
+            WriteRefusal::NoRoom => Failure::OutOfMemory,
+        })
     }
 
     pub(super) fn delete(&self, key: &[u8], now_s: u32) -> Result<&'static [u8], Failure<M::Error>> {

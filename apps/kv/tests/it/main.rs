@@ -4,6 +4,7 @@ mod against_memcached;
 mod exhaustion;
 mod far;
 mod harness;
+mod hostile;
 mod lost_pages;
 mod memory;
 mod recut;

@@ -3,6 +3,7 @@
 use crate::memory::{FlatMemory, run, stat, value};
 use proptest::prelude::*;
 use std::collections::HashMap;
+use yonder_kv::protocol::{Answer, Command, WriteMode, WriteRefusal};
 use yonder_kv::{Store, StoreConfig};
 
 const NOW_S: u32 = 1_700_000_000;
@@ -58,19 +59,20 @@ fn commands_answer_as_memcached_does() {
 }
 
 #[test]
-fn a_set_that_is_too_large_drops_the_old_value_and_others_keep_it() {
+fn a_set_that_is_refused_drops_the_old_value_and_others_keep_it() {
     let store = Store::new(FlatMemory::new(8 << 20), SMALL).expect("large enough");
-    let refused = |mode| yonder_kv::protocol::Command::WriteTooLarge {
-        mode,
-        key: b"k".to_vec(),
-        answer: yonder_kv::protocol::Answer::Wanted,
-    };
-    let too_large = b"SERVER_ERROR object too large for cache\r\n";
-    script(&store, &[("set k 0 0 1\r\n1\r\n", "STORED\r\n")]);
-    assert_eq!(store.execute(refused(yonder_kv::protocol::WriteMode::Add), NOW_S).reply, too_large);
-    script(&store, &[("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")]);
-    assert_eq!(store.execute(refused(yonder_kv::protocol::WriteMode::Set), NOW_S).reply, too_large);
-    script(&store, &[("get k\r\n", "END\r\n")]);
+    for (refusal, expected) in [
+        (WriteRefusal::TooLarge, &b"SERVER_ERROR object too large for cache\r\n"[..]),
+        (WriteRefusal::NoRoom, b"SERVER_ERROR out of memory storing object\r\n"),
+    ] {
+        let refused = |mode, answer| Command::WriteRefused { mode, key: b"k".to_vec(), refusal, answer };
+        script(&store, &[("set k 0 0 1\r\n1\r\n", "STORED\r\n")]);
+        assert_eq!(store.execute(refused(WriteMode::Add, Answer::Wanted), NOW_S).reply, expected);
+        script(&store, &[("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")]);
+        assert_eq!(store.execute(refused(WriteMode::Set, Answer::Wanted), NOW_S).reply, expected);
+        script(&store, &[("get k\r\n", "END\r\n")]);
+        assert_eq!(store.execute(refused(WriteMode::Set, Answer::Quiet), NOW_S).reply, b"");
+    }
     let large = format!("set k 0 0 {0}\r\n{1}\r\n", 64 << 10, "x".repeat(64 << 10));
     script(
         &store,

@@ -18,10 +18,14 @@ use crate::setup::Setup;
 pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
     let config = KvConfig {
         udp: args.udp,
+        open: args.open,
         connections_max: args.connections,
+        idle_timeout: args.idle_timeout,
+        buffer_bytes_max: args.buffers.map(|bytes| bytes as usize),
         value_bytes_max: args.value_max as usize,
         ..KvConfig::new(args.listen)
     };
+    config.check()?;
     let server = Server::bind(args, config)?;
     let shutdown = server.shutdown.clone();
     ctrlc::set_handler(move || shutdown.request())?;

@@ -186,6 +186,37 @@ fn slow_clients_keep_nobody_waiting() {
     });
 }
 
+/// The most memory that a process has had at a time.
+fn peak_bytes(process: &Process) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", process.pid())).expect("the process lives");
+    let kib = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("Linux says so");
+    kib.trim().trim_end_matches(" kB").parse::<u64>().expect("a number") << 10
+}
+
+#[test]
+fn half_sent_values_take_no_more_memory_than_buffers_may() {
+    const CLIENTS: usize = 300;
+    let Some(yonder) = Yonder::ready() else { return };
+    let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "64MiB", "--local", "4MiB", "--buffers", "16MiB"];
+    let process = yonder.serve(&flags);
+    let server = process.address();
+    let before = peak_bytes(&process);
+    let grown = beside_a_good_client(server, || {
+        let half = [&b"set half 0 0 1048000\r\n"[..], &vec![b'y'; 1_000_000]].concat();
+        let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(server)).collect();
+        clients.iter_mut().for_each(|client| client.send(&half));
+        // Large values of others are stored, once these clients have been silent for a moment.
+        let (mut good, start) = (Client::connect(server), Instant::now());
+        while good.set("large", &vec![b'v'; 1 << 20]) != "STORED" {
+            assert!(start.elapsed() < TIMEOUT, "half-sent values keep others from being stored");
+        }
+        assert_eq!(good.get("large"), Got::Value(vec![b'v'; 1 << 20]));
+        peak_bytes(&process) - before
+    });
+    // The buffers, what each client has at rest, and what the allocator makes of both.
+    assert!(grown < 64 << 20, "{CLIENTS} clients that never finish took {} MiB", grown >> 20);
+}
+
 #[test]
 fn clients_that_vanish_are_forgotten() {
     let Some(yonder) = Yonder::ready() else { return };

@@ -62,6 +62,24 @@ fn what_strangers_reach_is_not_listened_at() {
 }
 
 #[test]
+fn what_a_server_would_regret_is_refused_at_its_start() {
+    let yonder = Yonder::found();
+    let open = ["kv", "--listen", "127.0.0.1:0", "--udp", "0.0.0.0:0"];
+    for (args, names) in [
+        (&open[..], ["0.0.0.0:0", "--open"]),
+        (&["kv", "--listen", "127.0.0.1:0", "--buffers", "1MiB"], ["1048576 bytes", "--buffers 4MiB"]),
+    ] {
+        let ended = yonder.run(args);
+        let complaint = ended.complaint(1);
+        assert!(names.iter().all(|name| complaint.contains(name)), "{complaint}");
+        assert_says_what_to_type(complaint);
+    }
+    let Some(yonder) = Yonder::ready() else { return };
+    let server = yonder.serve(&[&open[..], &["--open", "--memory", "16MiB", "--local", "4MiB"]].concat());
+    assert!(server.udp_address().ip().is_unspecified());
+}
+
+#[test]
 fn servers_that_are_not_there_are_named() {
     let yonder = Yonder::found();
     // Bound and released: nothing listens there now.

@@ -1,0 +1,201 @@
+//! What a server is told, [`KvConfig`], and why it cannot start, [`KvError`].
+
+use std::io;
+use std::net::{IpAddr, SocketAddr};
+use std::time::Duration;
+
+use super::connection;
+use crate::store::{StoreError, VALUE_BYTES_LIMIT};
+
+/// What the buffers of all connections may take, unless they are told or values are large.
+const BUFFER_BYTES: usize = 64 << 20;
+/// Connections with large values that there is room for, unless buffers are told.
+const LARGE_CONNECTIONS: usize = 4;
+/// Limits of buffers are whole multiples of this.
+const BUFFER_UNIT_BYTES: usize = 1 << 20;
+
+/// What a server is told.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct KvConfig {
+    /// Where TCP clients connect. Port 0 takes any free port.
+    pub listen: SocketAddr,
+    /// Where UDP requests arrive, if anywhere.
+    pub udp: Option<SocketAddr>,
+    /// Whether UDP may listen where others than this machine can ask, who prove nothing.
+    pub open: bool,
+    /// Which sources of datagrams are answered without limit.
+    pub udp_trust: UdpTrust,
+    /// TCP clients at a time. More are turned away with an error, unless one is silent in the middle of a command.
+    pub connections_max: usize,
+    /// How long a TCP client may get on with nothing; None is for ever.
+    pub idle_timeout: Option<Duration>,
+    /// What the buffers of all TCP clients may take together, beyond the little that each has at rest; None is 64 MiB,
+    /// or more if that is too little for a few of the largest values.
+    pub buffer_bytes_max: Option<usize>,
+    /// Largest value, in bytes.
+    pub value_bytes_max: usize,
+    /// How many items are expected; None derives it from the memory.
+    pub items: Option<u64>,
+    /// Worker threads, for `stats`.
+    pub threads: usize,
+}
+
+/// Which sources of datagrams are known to be what they claim.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum UdpTrust {
+    /// Addresses of this machine, which the kernel lets no other machine use.
+    Loopback,
+    /// None.
+    NoSource,
+}
+
+impl UdpTrust {
+    pub(super) fn includes(self, source: IpAddr) -> bool {
+        match self {
+            Self::Loopback => is_loopback(source),
+            Self::NoSource => false,
+        }
+    }
+}
+
+impl KvConfig {
+    /// A server on `listen`, for TCP, with memcached's defaults: 1024 connections, values up to 1 MiB.
+    #[must_use]
+    pub fn new(listen: SocketAddr) -> Self {
+        Self {
+            listen,
+            udp: None,
+            open: false,
+            udp_trust: UdpTrust::Loopback,
+            connections_max: 1024,
+            idle_timeout: None,
+            buffer_bytes_max: None,
+            value_bytes_max: 1 << 20,
+            items: None,
+            threads: 1,
+        }
+    }
+
+    /// Whether a server may be started like this, as far as that can be told without trying.
+    ///
+    /// # Errors
+    /// If UDP would listen beyond loopback and that is not wanted, or buffers are too small for one client.
+    pub fn check(&self) -> Result<(), KvError> {
+        if let Some(address) = self.udp.filter(|address| !is_loopback(address.ip()) && !self.open) {
+            return Err(KvError::UdpOpen { address });
+        }
+        let (bytes, least) = (self.buffer_bytes(), self.buffer_bytes_least());
+        if bytes < least {
+            return Err(KvError::BuffersTooSmall { bytes, value_bytes_max: self.value_bytes_max, least });
+        }
+        Ok(())
+    }
+
+    /// What the buffers of all TCP clients may take together.
+    #[must_use]
+    pub fn buffer_bytes(&self) -> usize {
+        self.buffer_bytes_max.unwrap_or_else(|| BUFFER_BYTES.max(LARGE_CONNECTIONS * self.buffer_bytes_least()))
+    }
+
+    /// One client alone is never refused what it may ask for.
+    fn buffer_bytes_least(&self) -> usize {
+        let value_bytes_max = self.value_bytes_max.min(VALUE_BYTES_LIMIT);
+        connection::bytes_max(value_bytes_max).next_multiple_of(BUFFER_UNIT_BYTES)
+    }
+}
+
+/// Whether only this machine has the address.
+fn is_loopback(address: IpAddr) -> bool {
+    address.to_canonical().is_loopback()
+}
+
+/// Why a server cannot start. The text says what to type.
+#[derive(Debug, thiserror::Error)]
+pub enum KvError {
+    /// The store does not fit the memory.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The address cannot be listened on.
+    #[error(
+        "cannot listen on {protocol} {address}: {cause}; type --listen with a free address, such as 127.0.0.1:11211"
+    )]
+    Listen {
+        /// `tcp` or `udp`.
+        protocol: &'static str,
+        /// As configured.
+        address: SocketAddr,
+        /// What the operating system said.
+        cause: io::Error,
+    },
+    /// UDP would listen beyond this machine, which was not asked for.
+    #[error(
+        "udp {address} can be asked by machines that prove nothing, in the name of others; type --udp 127.0.0.1:{port}, \
+         or --open if only machines that you trust can reach it",
+        port = .address.port()
+    )]
+    UdpOpen {
+        /// As configured.
+        address: SocketAddr,
+    },
+    /// One client could not be served.
+    #[error(
+        "{bytes} bytes of buffers are too few for values of {value_bytes_max} bytes: type --buffers {mib}MiB or more",
+        mib = .least >> 20
+    )]
+    BuffersTooSmall {
+        /// As configured.
+        bytes: usize,
+        /// As configured.
+        value_bytes_max: usize,
+        /// What would do.
+        least: usize,
+    },
+    /// The operating system refused something else.
+    #[error("cannot set up the server's sockets: {0}; `ulimit -n` shows how many files it may open")]
+    System(#[from] io::Error),
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn config() -> KvConfig {
+        KvConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)))
+    }
+
+    fn refusal(config: &KvConfig) -> String {
+        config.check().expect_err("it is refused").to_string()
+    }
+
+    #[test]
+    fn udp_beyond_this_machine_is_asked_for() {
+        for (address, allowed) in [
+            ("127.0.0.1:7", true),
+            ("127.9.9.9:7", true),
+            ("[::1]:7", true),
+            ("[::ffff:127.0.0.1]:7", true),
+            ("0.0.0.0:7", false),
+            ("[::]:7", false),
+            ("192.0.2.1:7", false),
+        ] {
+            let closed = KvConfig { udp: Some(address.parse().expect("an address")), ..config() };
+            assert_eq!(closed.check().is_ok(), allowed, "{address}");
+            assert!(KvConfig { open: true, ..closed }.check().is_ok(), "{address}");
+            if !allowed {
+                let refusal = refusal(&closed);
+                assert!(refusal.contains(address) && refusal.contains("type --udp 127.0.0.1:7"), "{refusal}");
+                assert!(refusal.contains("--open") && !refusal.contains('\n'), "{refusal}");
+            }
+        }
+    }
+
+    #[test]
+    fn buffers_are_large_enough_for_one_client() {
+        assert_eq!(config().buffer_bytes(), BUFFER_BYTES);
+        let large = KvConfig { value_bytes_max: VALUE_BYTES_LIMIT, ..config() };
+        assert!(large.check().is_ok() && large.buffer_bytes() > 8 * VALUE_BYTES_LIMIT, "{}", large.buffer_bytes());
+        let refusal = refusal(&KvConfig { buffer_bytes_max: Some(1 << 20), ..config() });
+        assert!(refusal.contains("type --buffers 4MiB") && !refusal.contains('\n'), "{refusal}");
+        assert!(KvConfig { buffer_bytes_max: Some(4 << 20), ..config() }.check().is_ok());
+    }
+}
