@@ -177,9 +177,8 @@ pub(crate) struct KvArgs {
     /// Where UDP requests arrive, such as 127.0.0.1:11211; UDP is off if not given
     #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) udp: Option<SocketAddr>,
-    /// Let --udp listen beyond this machine, where a question can come in the name of another machine
-    #[arg(long, help_heading = SERVER, requires = "udp")]
-    pub(crate) open: bool,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
     /// TCP clients at a time; more are turned away, unless one is silent in the middle of a command and gives way
     #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = 1024, value_parser = positive_count)]
     pub(crate) connections: usize,

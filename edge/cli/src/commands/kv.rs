@@ -16,9 +16,11 @@ use crate::commands::ctl::serve_settings;
 use crate::setup::Setup;
 
 pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
+    let addresses = [Some(args.listen), args.udp].into_iter().flatten().map(|address| address.to_string());
+    args.open.check(addresses.chain(args.metrics.clone()))?;
     let config = KvConfig {
         udp: args.udp,
-        open: args.open,
+        open: args.open.open,
         connections_max: args.connections,
         idle_timeout: args.idle_timeout,
         buffer_bytes_max: args.buffers.map(|bytes| bytes as usize),

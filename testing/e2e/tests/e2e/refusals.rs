@@ -51,6 +51,7 @@ fn what_strangers_reach_is_not_listened_at() {
         &["controller", "--listen", "tcp://0.0.0.0:0", "--state", "/nowhere/at/all"],
         &["serve", "rocksdb", "--listen", far],
         &["serve", "tpcc", "--listen", near, "--metrics", far],
+        &["kv", "--listen", far],
     ] {
         let ended = yonder.run(args);
         let complaint = ended.complaint(1);
