@@ -1,5 +1,8 @@
 //! The server's socket, on the dispatcher thread: [`UdpFrontend`] makes requests of datagrams and datagrams of replies.
 //!
+//! A request is admitted and answered if it shows the token of its sender's address; to another goes that token and no
+//! more (`address_tokens`).
+//!
 //! Nothing here blocks but `wait`. Requests wait here for workers, as many as there is room for; the kernel drops what
 //! it cannot hold beyond that, and this drops of a reply what the socket does not take: whoever asks by datagrams asks
 //! again.
@@ -14,14 +17,19 @@ use std::time::Duration;
 
 use mio::net::UdpSocket;
 use mio::{Events, Interest, Poll, Token, Waker};
+use rand::TryRngCore as _;
+use rand::rngs::OsRng;
 use rustix::net::sockopt::set_socket_recv_buffer_size;
 use yonder::sched::{Activity, Done, Frontend, Outcome};
 use yonder::units::Nanos;
 use yonder_datagram::{ReceiveBatch, SendBatch, Wait};
 
 use crate::Protocol;
+use crate::address_tokens::AddressTokens;
 use crate::handler::{Answered, Asked, From};
-use crate::wire::{self, PIECE_BYTES, RECEIVE_BUFFER_BYTES, REPLY_HEAD, REQUEST_BYTES_MAX, REQUEST_HEAD, Status};
+use crate::wire::{
+    self, PIECE_BYTES, Question, RECEIVE_BUFFER_BYTES, REPLY_HEAD, REQUEST_BYTES_MAX, REQUEST_HEAD, Status,
+};
 
 /// Datagrams read and sent with one system call.
 const RECEIVED_MAX: usize = 64;
@@ -69,6 +77,7 @@ pub struct UdpServer {
     poll: Poll,
     socket: UdpSocket,
     address: SocketAddr,
+    tokens: AddressTokens,
     shutdown: Shutdown,
 }
 
@@ -84,7 +93,10 @@ impl UdpServer {
         poll.registry().register(&mut socket, SOCKET, Interest::READABLE | Interest::WRITABLE)?;
         set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES).map_err(io::Error::from)?;
         let address = socket.local_addr()?;
-        Ok(Self { poll, socket, address, shutdown: Shutdown { requested: Arc::default(), waker } })
+        let mut key = [0; 16];
+        OsRng.try_fill_bytes(&mut key).map_err(io::Error::other)?;
+        let (tokens, shutdown) = (AddressTokens::new(&key), Shutdown { requested: Arc::default(), waker });
+        Ok(Self { poll, socket, address, tokens, shutdown })
     }
 
     /// Where requests arrive, with the real port.
@@ -107,6 +119,7 @@ impl UdpServer {
             poll: self.poll,
             events: Events::with_capacity(8),
             socket: self.socket,
+            tokens: self.tokens,
             shutdown: self.shutdown,
             about,
             arrived: ReceiveBatch::new(RECEIVED_MAX, REQUEST_HEAD + REQUEST_BYTES_MAX),
@@ -122,6 +135,7 @@ pub struct UdpFrontend<P: Protocol> {
     poll: Poll,
     events: Events,
     socket: UdpSocket,
+    tokens: AddressTokens,
     shutdown: Shutdown,
     about: String,
     arrived: ReceiveBatch,
@@ -133,23 +147,27 @@ pub struct UdpFrontend<P: Protocol> {
 
 impl<P: Protocol> UdpFrontend<P> {
     /// Reads what has come, and answers what needs no worker. How many datagrams there were.
-    fn receive(&mut self) -> usize {
+    fn receive(&mut self, now: Nanos) -> usize {
         // An error of the socket is that of a reply to somebody who has gone.
         let count = self.arrived.receive(self.socket.as_fd(), Wait::Never).unwrap_or(0);
-        let Self { arrived, asked, replies, socket, about, .. } = self;
-        let mut reply = |to: From, status, body: &str| send(replies, socket, to, status, body.as_bytes());
+        let Self { arrived, asked, replies, socket, tokens, about, .. } = self;
+        let mut reply = |to: From, status, body: &[u8]| send(replies, socket, to, status, body);
         for datagram in arrived.datagrams() {
-            let Some((id, body)) = wire::split_request(datagram.bytes) else { continue };
+            let Some(Question { id, token, body }) = Question::of(datagram.bytes) else { continue };
+            let Some(peer) = datagram.from.to_socket_addr() else { continue };
             let from = From { peer: *datagram.from, id };
-            if datagram.is_cut {
+            if let Err(token) = tokens.check(peer, token, now) {
+                // Before anything else is done for an address that may be forged.
+                reply(from, Status::Prove, &token.to_le_bytes());
+            } else if datagram.is_cut {
                 let text = format!("a request is longer than {REQUEST_BYTES_MAX} bytes");
-                reply(from, Status::BadRequest, &text);
+                reply(from, Status::BadRequest, text.as_bytes());
             } else if body.is_empty() {
-                reply(from, Status::Answer, about);
+                reply(from, Status::Answer, about.as_bytes());
             } else {
                 match P::request(body) {
                     Ok(request) => asked.push_back(Asked { from, request }),
-                    Err(text) => reply(from, Status::BadRequest, &text),
+                    Err(text) => reply(from, Status::BadRequest, text.as_bytes()),
                 }
             }
         }
@@ -184,10 +202,10 @@ impl<P: Protocol> Frontend for UdpFrontend<P> {
     type Request = Asked<P::Request>;
     type Reply = Answered;
 
-    fn poll(&mut self, _: Nanos, room: usize, admit: &mut dyn FnMut(Self::Request)) -> Activity {
+    fn poll(&mut self, now: Nanos, room: usize, admit: &mut dyn FnMut(Self::Request)) -> Activity {
         self.is_ended = self.shutdown.requested.load(Ordering::Acquire);
         let has_room = self.asked.len() + RECEIVED_MAX <= ASKED_MAX;
-        let received = if has_room && !self.is_ended { self.receive() } else { 0 };
+        let received = if has_room && !self.is_ended { self.receive(now) } else { 0 };
         let admitted = self.asked.len().min(room);
         self.asked.drain(..admitted).for_each(admit);
         self.flush();
@@ -212,5 +230,126 @@ impl<P: Protocol> Frontend for UdpFrontend<P> {
 
     fn is_finished(&self) -> bool {
         self.is_ended && self.asked.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(20);
+    const NONE: [Vec<u8>; 0] = [];
+    const ABOUT: &str = "a server of bytes, which says more of itself than it was asked";
+    /// How long a token is good, at most.
+    const TOKEN_AGE_MAX: Nanos = 128_000_000_000;
+
+    /// Any bytes but `?`.
+    struct Bytes;
+
+    impl Protocol for Bytes {
+        type Request = Vec<u8>;
+        type Answer = Vec<u8>;
+
+        fn put_request(request: &Vec<u8>, to: &mut Vec<u8>) {
+            to.extend_from_slice(request);
+        }
+
+        fn request(bytes: &[u8]) -> Result<Vec<u8>, String> {
+            if bytes == b"?" { Err("a question mark is no request".to_owned()) } else { Ok(bytes.to_vec()) }
+        }
+
+        fn put_answer(answer: &Vec<u8>, to: &mut Vec<u8>) {
+            to.extend_from_slice(answer);
+        }
+
+        fn answer(bytes: &[u8]) -> Option<Vec<u8>> {
+            Some(bytes.to_vec())
+        }
+    }
+
+    /// A front end without a dispatcher, and the time that it is told.
+    struct Alone {
+        frontend: UdpFrontend<Bytes>,
+        address: SocketAddr,
+        now: Nanos,
+    }
+
+    impl Alone {
+        fn new() -> Self {
+            let server = UdpServer::bind("127.0.0.1:0".parse().unwrap()).unwrap();
+            let address = server.address();
+            Self { frontend: server.into_frontend(ABOUT.to_owned()), address, now: 0 }
+        }
+
+        /// What is admitted when `client` sends a datagram.
+        fn admitted(&mut self, client: &UdpSocket, datagram: &[u8]) -> Vec<Vec<u8>> {
+            client.send_to(datagram, self.address).unwrap();
+            let mut admitted = Vec::new();
+            let mut admit = |asked: Asked<Vec<u8>>| admitted.push(asked.request);
+            while self.frontend.poll(self.now, ASKED_MAX, &mut admit) == Activity::Idle {
+                self.frontend.wait(TIMEOUT);
+            }
+            admitted
+        }
+
+        /// The reply when `client` sends a datagram that is not admitted.
+        fn reply(&mut self, client: &UdpSocket, datagram: &[u8]) -> Vec<u8> {
+            assert_eq!(self.admitted(client, datagram), NONE);
+            let mut reply = [0; 2000];
+            let bytes = client.recv(&mut reply).unwrap();
+            reply[..bytes].to_vec()
+        }
+
+        /// The token of `client`.
+        fn token(&mut self, client: &UdpSocket) -> u64 {
+            let reply = self.reply(client, &question(0, b"what"));
+            wire::Piece::of(&reply).and_then(|piece| piece.token()).expect("a token")
+        }
+    }
+
+    fn client() -> UdpSocket {
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.set_read_timeout(Some(TIMEOUT)).unwrap();
+        client
+    }
+
+    fn question(token: u64, body: &[u8]) -> Vec<u8> {
+        [&wire::request_head(5, token)[..], body].concat()
+    }
+
+    #[test]
+    fn what_does_not_prove_its_address_is_not_admitted_and_gets_no_more_than_it_has_sent() {
+        let (mut server, client, other) = (Alone::new(), client(), client());
+        let (token, others) = (server.token(&client), server.token(&other));
+        let bodies = [&b""[..], b"?", b"what", &[1; REQUEST_BYTES_MAX], &[1; REQUEST_BYTES_MAX + 1]];
+        for token in [0, u64::MAX, token ^ 1, token ^ 2, others] {
+            for body in bodies {
+                let reply = server.reply(&client, &question(token, body));
+                assert_eq!(reply.len(), REQUEST_HEAD, "for {} bytes with {token}", body.len());
+            }
+        }
+        // What is no request gets no reply: the next that comes is that to the next request.
+        let whole = question(token, b"");
+        for bytes in 0..whole.len() {
+            assert_eq!(server.admitted(&client, &whole[..bytes]), NONE, "{bytes} bytes");
+        }
+        assert!(server.reply(&client, &whole).ends_with(ABOUT.as_bytes()));
+        assert!(server.reply(&client, &question(token, b"?")).ends_with(b"a question mark is no request"));
+        assert_eq!(server.admitted(&client, &question(token, b"what")), [b"what"]);
+    }
+
+    #[test]
+    fn a_token_is_renewed_when_it_is_too_old() {
+        let (mut server, client) = (Alone::new(), client());
+        let old = server.token(&client);
+        server.now = TOKEN_AGE_MAX - 1;
+        assert_eq!(server.admitted(&client, &question(old, b"what")), [b"what"]);
+        server.now = TOKEN_AGE_MAX;
+        assert_eq!(server.reply(&client, &question(old, b"what")).len(), REQUEST_HEAD);
+        let new = server.token(&client);
+        assert_eq!(server.admitted(&client, &question(new, b"what")), [b"what"]);
+        assert_eq!(server.reply(&client, &question(old, b"what")).len(), REQUEST_HEAD);
     }
 }

@@ -10,18 +10,21 @@
 //!             ^--judge-- Protocol <--datagrams, put together-- UdpFrontend <--complete-- bytes of the answer
 //! ```
 //!
-//! Files: `wire` is what a datagram consists of; `frontend` and `handler` are the server; `loader` is one thread of a
-//! load, `load` all of them and what they have seen; `spelling` is for requests and answers that serde knows.
+//! Files: `wire` is what a datagram consists of; `frontend` and `handler` are the server, and `address_tokens` how it
+//! knows that a client receives where it says; `loader` is one thread of a load, `load` all of them and what they have
+//! seen; `spelling` is for requests and answers that serde knows.
 //!
 //! Neighbours: `adapters/rocksdb` is one of the applications; `apps/load` has arrivals and recorders; `sys/datagram`
 //! the system calls.
 //!
-//! Invariants: a request is answered at most once; an answer in several datagrams is whole or it is none.
+//! Invariants: a request is answered at most once; an answer in several datagrams is whole or it is none; for an
+//! address that is not proven nothing is executed, and no more bytes go there than came.
 //!
 //! [`Handler`]: yonder::sched::Handler
 
 #![forbid(unsafe_code)]
 
+mod address_tokens;
 mod frontend;
 mod handler;
 mod load;

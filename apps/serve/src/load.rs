@@ -121,12 +121,17 @@ pub fn hello(target: &str, app: &'static str, patience: Duration) -> Result<(Soc
     socket.set_nonblocking(false)?;
     socket.set_read_timeout(Some(HELLO_EVERY))?;
     let start = Instant::now();
-    let id = std::process::id().into();
+    let (id, mut token) = (std::process::id().into(), 0);
     while start.elapsed() < patience {
         let sent = Instant::now();
-        let text = socket.send(&request_head(id)).ok().and_then(|_| receive_text(&socket, id));
-        if let Some(text) = text {
-            return Ok((server, text));
+        match socket.send(&request_head(id, token)).ok().and_then(|_| receive(&socket, id)) {
+            Some(Said::Text(text)) => return Ok((server, text)),
+            // Asked again at once.
+            Some(Said::Prove(new)) => {
+                token = new;
+                continue;
+            }
+            None => {}
         }
         // Refused at once: somebody may be about to listen.
         std::thread::sleep(HELLO_EVERY.saturating_sub(sent.elapsed()));
@@ -134,13 +139,23 @@ pub fn hello(target: &str, app: &'static str, patience: Duration) -> Result<(Soc
     Err(LoadError::NothingAnswers { target: target.to_owned(), app })
 }
 
-/// The answer to request `id`, a single datagram of text.
-fn receive_text(socket: &UdpSocket, id: u64) -> Option<String> {
+/// What a server that is asked who it is says.
+enum Said {
+    Text(String),
+    /// Nothing before it is asked with this token.
+    Prove(u64),
+}
+
+/// The reply to request `id`, a single datagram.
+fn receive(socket: &UdpSocket, id: u64) -> Option<Said> {
     let mut datagram = [0; REPLY_HEAD + PIECE_BYTES];
     let bytes = socket.recv(&mut datagram).ok()?;
     let piece = Piece::of(&datagram[..bytes]).filter(|piece| piece.id == id)?;
+    if let Some(token) = piece.token() {
+        return Some(Said::Prove(token));
+    }
     match Assembly::default().take(piece)? {
-        (Status::Answer, text) => String::from_utf8(text).ok(),
+        (Status::Answer, text) => String::from_utf8(text).ok().map(Said::Text),
         _ => None,
     }
 }

@@ -1,4 +1,7 @@
 //! One thread of a load: asks when it is time, puts replies together, judges them, and gives up what is not answered.
+//!
+//! The server does not look at a request before the address of its socket is proven: it replies with a token, and the
+//! request is sent again with that, as are those that the token has become too old for. Its time goes on meanwhile.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -74,28 +77,65 @@ impl Seen {
 }
 
 /// A request on its way.
-struct Pending {
+struct Pending<R> {
     intended: Nanos,
+    request: R,
+    /// What it was sent with last.
+    token: u64,
     reply: Assembly,
 }
 
+/// Requests that are composed and not sent yet.
+struct Outbox {
+    datagrams: SendBatch,
+    body: Vec<u8>,
+    /// The last that the server has given this socket; at first one that is none.
+    token: u64,
+}
+
+impl Outbox {
+    fn new() -> Self {
+        let datagrams = SendBatch::new(SENT_MAX, REQUEST_HEAD + REQUEST_BYTES_MAX);
+        Self { datagrams, body: Vec::with_capacity(REQUEST_BYTES_MAX), token: 0 }
+    }
+
+    /// Composes a request.
+    fn put<P: Protocol>(&mut self, id: u64, request: &P::Request, socket: &UdpSocket) {
+        self.body.clear();
+        P::put_request(request, &mut self.body);
+        assert!((1..=REQUEST_BYTES_MAX).contains(&self.body.len()), "a request of {} bytes", self.body.len());
+        if self.datagrams.is_full() {
+            self.send(socket);
+        }
+        if let Some(room) = self.datagrams.room() {
+            let bytes = REQUEST_HEAD + self.body.len();
+            room[..REQUEST_HEAD].copy_from_slice(&request_head(id, self.token));
+            room[REQUEST_HEAD..bytes].copy_from_slice(&self.body);
+            self.datagrams.push(bytes, None);
+        }
+    }
+
+    /// Sends what the socket takes. A request that the network loses, or that has no room, is one that is not answered.
+    fn send(&mut self, socket: &UdpSocket) {
+        let _ = self.datagrams.send(socket.as_fd());
+    }
+}
+
 /// One thread of a load.
-pub(crate) struct Loader<P, Q> {
+pub(crate) struct Loader<P: Protocol, Q> {
     assignment: Assignment,
     source: Q,
     start: Instant,
     socket: UdpSocket,
     poll: Poll,
     timer: WakeTimer,
-    requests: SendBatch,
+    outbox: Outbox,
     replies: ReceiveBatch,
-    pending: HashMap<u64, Pending>,
+    pending: HashMap<u64, Pending<P::Request>>,
     /// When requests were sent, in order; some are answered meanwhile.
     sent: VecDeque<(Nanos, u64)>,
     next_id: u64,
-    body: Vec<u8>,
     seen: Seen,
-    protocol: std::marker::PhantomData<fn(P)>,
 }
 
 impl<P, Q> Loader<P, Q>
@@ -118,15 +158,13 @@ where
             socket,
             poll,
             timer,
-            requests: SendBatch::new(SENT_MAX, REQUEST_HEAD + REQUEST_BYTES_MAX),
+            outbox: Outbox::new(),
             replies,
             pending: HashMap::new(),
             sent: VecDeque::new(),
             // No reply to an earlier load is taken for one to this.
             next_id: RandomState::new().hash_one(start),
-            body: Vec::with_capacity(REQUEST_BYTES_MAX),
             seen: Seen::new(Q::KINDS.len()),
-            protocol: std::marker::PhantomData,
         })
     }
 
@@ -139,8 +177,7 @@ where
             let now = self.now();
             self.give_up(now);
             self.ask(now);
-            // A request that the network loses, or that nobody listens to, is one that is not answered.
-            let _ = self.requests.send(self.socket.as_fd());
+            self.outbox.send(&self.socket);
             if now >= self.assignment.measured.end && self.pending.is_empty() {
                 return Ok(self.seen);
             }
@@ -163,22 +200,10 @@ where
                 self.seen.dropped += u64::from(self.assignment.measured.contains(&intended));
                 continue;
             }
-            self.body.clear();
-            P::put_request(&self.source.next_request(), &mut self.body);
-            assert!((1..=REQUEST_BYTES_MAX).contains(&self.body.len()), "a request of {} bytes", self.body.len());
-            if self.requests.is_full() {
-                // As in `run`; what the socket does not take is lost.
-                let _ = self.requests.send(self.socket.as_fd());
-            }
-            let id = self.next_id;
+            let (id, request, token) = (self.next_id, self.source.next_request(), self.outbox.token);
             self.next_id = id.wrapping_add(1);
-            if let Some(room) = self.requests.room() {
-                let bytes = REQUEST_HEAD + self.body.len();
-                room[..REQUEST_HEAD].copy_from_slice(&request_head(id));
-                room[REQUEST_HEAD..bytes].copy_from_slice(&self.body);
-                self.requests.push(bytes, None);
-            }
-            self.pending.insert(id, Pending { intended, reply: Assembly::default() });
+            self.outbox.put::<P>(id, &request, &self.socket);
+            self.pending.insert(id, Pending { intended, request, token, reply: Assembly::default() });
             self.sent.push_back((now, id));
         }
     }
@@ -189,17 +214,26 @@ where
             // An error of the socket is that of a request that nobody listened to.
             let count = self.replies.receive(self.socket.as_fd(), Wait::Never).unwrap_or(0);
             let now = self.now();
-            let Self { replies, pending, seen, source, assignment, .. } = self;
+            let Self { replies, pending, seen, source, assignment, outbox, socket, .. } = self;
             for datagram in replies.datagrams() {
                 let Some(piece) = Piece::of(datagram.bytes) else { continue };
                 // One that was given up, or is answered already.
                 let Some(waiting) = pending.get_mut(&piece.id) else { continue };
+                if let Some(token) = piece.token() {
+                    // Once with each token: the network may repeat what says so.
+                    if waiting.token != token {
+                        (outbox.token, waiting.token) = (token, token);
+                        outbox.put::<P>(piece.id, &waiting.request, socket);
+                    }
+                    continue;
+                }
                 let Some((status, body)) = waiting.reply.take(piece) else { continue };
                 let intended = waiting.intended;
                 pending.remove(&piece.id);
                 let judgement = match status {
                     Status::Answer => P::answer(&body).and_then(|answer| source.verify(&answer)),
-                    Status::BadRequest | Status::Failed => {
+                    // A reply that asks for a proof and has no token is none that a server sends.
+                    Status::BadRequest | Status::Failed | Status::Prove => {
                         seen.failed += 1;
                         seen.first_failure.get_or_insert_with(|| String::from_utf8_lossy(&body).into_owned());
                         continue;

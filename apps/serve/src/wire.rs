@@ -1,10 +1,16 @@
 //! What datagrams consist of. Numbers are little-endian.
 //!
 //! ```text
-//!   request   id: u64 | body                                     an empty body asks who the server is
+//!   request   id: u64 | token: u64 | mark: 8 bytes | body        an empty body asks who the server is
 //!   reply     id: u64 | piece: u16 | pieces: u16 | status: u32 | part of the body
 //! ```
 //! All pieces of a reply but the last have [`PIECE_BYTES`] of its body.
+//!
+//! Who has sent a datagram is what the datagram says, and may be forged. A request is executed, and told more than it
+//! has said, only with the token of its sender's address (`address_tokens`); another is replied to with
+//! [`Status::Prove`] and that token. Such a reply is as long as the head of a request, so no request is shorter, and it
+//! is no request itself, because the token stands where a request has its mark: two servers that are made to speak to
+//! each other stop at once.
 
 /// Most bytes of a request's body: what a datagram takes everywhere.
 pub const REQUEST_BYTES_MAX: usize = 1400;
@@ -13,8 +19,17 @@ pub const PIECE_BYTES: usize = 1400;
 /// Room that is asked of the kernel for datagrams that wait: replies to scans are long, and several come at once.
 pub(crate) const RECEIVE_BUFFER_BYTES: usize = 4 << 20;
 /// Bytes before the body.
-pub(crate) const REQUEST_HEAD: usize = 8;
+pub(crate) const REQUEST_HEAD: usize = 24;
 pub(crate) const REPLY_HEAD: usize = 16;
+/// Ends the head of a request.
+const MARK: [u8; 8] = *b"yonder:2";
+/// Bytes of a token.
+const TOKEN_BYTES: usize = size_of::<u64>();
+
+// An address that is not proven gets no more bytes than came from there.
+const _: () = assert!(REPLY_HEAD + TOKEN_BYTES <= REQUEST_HEAD);
+// A token stands where a request has its mark.
+const _: () = assert!(REPLY_HEAD == REQUEST_HEAD - MARK.len() && TOKEN_BYTES == MARK.len());
 
 /// What a reply's body is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -25,19 +40,38 @@ pub(crate) enum Status {
     BadRequest,
     /// Why it cannot be answered, as text.
     Failed,
+    /// The token that the request needs. Nothing else was done with it: it may be sent again.
+    Prove,
 }
 
-const STATUSES: [Status; 3] = [Status::Answer, Status::BadRequest, Status::Failed];
+const STATUSES: [Status; 4] = [Status::Answer, Status::BadRequest, Status::Failed, Status::Prove];
 
 /// The first bytes of a request.
-pub(crate) fn request_head(id: u64) -> [u8; REQUEST_HEAD] {
-    id.to_le_bytes()
+pub(crate) fn request_head(id: u64, token: u64) -> [u8; REQUEST_HEAD] {
+    let mut head = [0; REQUEST_HEAD];
+    head[..8].copy_from_slice(&id.to_le_bytes());
+    head[8..16].copy_from_slice(&token.to_le_bytes());
+    head[16..].copy_from_slice(&MARK);
+    head
 }
 
-/// The identity and the body of a request; `None` if the datagram is too short to be one.
-pub(crate) fn split_request(datagram: &[u8]) -> Option<(u64, &[u8])> {
-    let (id, body) = datagram.split_first_chunk()?;
-    Some((u64::from_le_bytes(*id), body))
+/// A request.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Question<'a> {
+    pub(crate) id: u64,
+    /// What its sender has for the proof of its address.
+    pub(crate) token: u64,
+    pub(crate) body: &'a [u8],
+}
+
+impl<'a> Question<'a> {
+    /// The request that a datagram is; `None` if it is none.
+    pub(crate) fn of(datagram: &'a [u8]) -> Option<Self> {
+        let (id, rest) = datagram.split_first_chunk()?;
+        let (token, rest) = rest.split_first_chunk()?;
+        let body = rest.strip_prefix(&MARK)?;
+        Some(Self { id: u64::from_le_bytes(*id), token: u64::from_le_bytes(*token), body })
+    }
 }
 
 /// In how many datagrams a body of so many bytes travels; `None` if it is too long for a reply.
@@ -87,6 +121,12 @@ impl<'a> Piece<'a> {
         let fits = body.len() == PIECE_BYTES || is_last && body.len() < PIECE_BYTES;
         (piece.number < piece.count && fits).then_some(piece)
     }
+
+    /// The token that the server asks for; `None` if this is no such reply.
+    pub(crate) fn token(&self) -> Option<u64> {
+        let token = self.body.try_into().ok().filter(|_| self.status == Status::Prove);
+        token.map(u64::from_le_bytes)
+    }
 }
 
 /// A reply that is being put together, in whatever order its pieces come.
@@ -133,11 +173,28 @@ mod tests {
     }
 
     #[test]
-    fn a_request_has_an_identity_and_a_body() {
-        let datagram = [&request_head(77)[..], b"what"].concat();
-        assert_eq!(split_request(&datagram), Some((77, &b"what"[..])));
-        assert_eq!(split_request(&datagram[..8]), Some((77, &b""[..])));
-        assert_eq!(split_request(&datagram[..7]), None);
+    fn a_request_has_an_identity_a_token_and_a_body() {
+        let datagram = [&request_head(77, 99)[..], b"what"].concat();
+        let question = |body| Some(Question { id: 77, token: 99, body });
+        assert_eq!(Question::of(&datagram), question(&b"what"[..]));
+        assert_eq!(Question::of(&datagram[..24]), question(&b""[..]));
+        assert_eq!(Question::of(&datagram[..23]), None);
+        for at in 16..24 {
+            let mut other = datagram.clone();
+            other[at] ^= 1;
+            assert_eq!(Question::of(&other), None, "another mark");
+        }
+    }
+
+    #[test]
+    fn what_asks_for_a_proof_is_no_longer_than_a_request_and_is_none() {
+        let sent = datagrams(7, Status::Prove, &99_u64.to_le_bytes());
+        assert_eq!((sent.len(), sent[0].len()), (1, REQUEST_HEAD));
+        assert_eq!(Question::of(&sent[0]), None);
+        assert_eq!(Piece::of(&sent[0]).unwrap().token(), Some(99));
+        for (status, body) in [(Status::Prove, &[9; 7][..]), (Status::Prove, &[9; 9]), (Status::Answer, &[9; 8])] {
+            assert_eq!(Piece::of(&datagrams(7, status, body)[0]).unwrap().token(), None);
+        }
     }
 
     #[test]
@@ -193,7 +250,7 @@ mod tests {
 
         #[test]
         fn noise_never_panics(datagram in prop::collection::vec(any::<u8>(), 0..3000)) {
-            let _ = split_request(&datagram);
+            let _ = Question::of(&datagram);
             if let Some(piece) = Piece::of(&datagram) {
                 let _ = Assembly::default().take(piece);
             }

@@ -2,6 +2,9 @@
 //!
 //! Both sides are bounded in bytes and by a deadline for the whole exchange, so a peer that sends nothing, too much or
 //! one byte at a time costs no more than that. Bodies of requests are never read, whatever length they claim.
+//!
+//! The server's side is bytes alone, [`Head`] and [`answer`], for `connection`, which does not wait; [`get`] is the
+//! client's, and waits.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -21,6 +24,8 @@ pub(crate) enum Request {
     Get(String),
     /// Another method.
     Other,
+    /// It is not HTTP, or too long.
+    Bad,
 }
 
 /// How a server answers.
@@ -41,28 +46,33 @@ impl Status {
     }
 }
 
-/// Reads the head of a request. `InvalidData` if it is not HTTP or too long.
-pub(crate) fn read_request(stream: &mut TcpStream, deadline: Instant) -> io::Result<Request> {
-    let mut head = Vec::new();
-    while !ends_head(&head) {
-        if head.len() > HEAD_BYTES_MAX {
-            return Err(wrong("the head is too long"));
-        }
-        if read_piece(stream, &mut head, deadline)? == 0 {
-            return Err(ErrorKind::UnexpectedEof.into());
-        }
-    }
-    parse_request(&head).ok_or_else(|| wrong("not HTTP"))
+/// The head of a request, as far as it has come.
+#[derive(Default, Debug)]
+pub(crate) struct Head {
+    bytes: Vec<u8>,
 }
 
-/// Sends an answer in plain text.
-pub(crate) fn write_answer(stream: &mut TcpStream, status: Status, body: &str, deadline: Instant) -> io::Result<()> {
+impl Head {
+    /// Takes what comes next. The request, once its head is whole or too long.
+    pub(crate) fn push(&mut self, piece: &[u8]) -> Option<Request> {
+        // What ends a head may have begun in the piece before.
+        let start = self.bytes.len().saturating_sub(3);
+        self.bytes.extend_from_slice(piece);
+        if ends_head(&self.bytes[start..]) {
+            return Some(parse_request(&self.bytes).unwrap_or(Request::Bad));
+        }
+        (self.bytes.len() > HEAD_BYTES_MAX).then_some(Request::Bad)
+    }
+}
+
+/// An answer in plain text.
+pub(crate) fn answer(status: Status, body: &str) -> Vec<u8> {
     let (line, length) = (status.line(), body.len());
     let answer = format!(
         "HTTP/1.1 {line}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {length}\r\n\
          Connection: close\r\n\r\n{body}"
     );
-    write_all(stream, answer.as_bytes(), deadline)
+    answer.into_bytes()
 }
 
 /// Gets `path` from a server, within `timeout`. `InvalidData` if what answers is not HTTP, does not have the path, or
@@ -168,6 +178,25 @@ mod tests {
         {
             assert_eq!(parse_request(garbage), None, "{garbage:?}");
         }
+    }
+
+    #[test]
+    fn a_head_comes_in_pieces_and_is_not_waited_for_without_end() {
+        for end in ["\r\n\r\n", "\n\n"] {
+            let request = format!("GET /metrics HTTP/1.1{end}and a body");
+            let head = request.len() - "and a body".len();
+            for piece in 1..=request.len() {
+                let mut head_so_far = Head::default();
+                let mut pieces = request.as_bytes().chunks(piece).enumerate();
+                let (at, found) = pieces.find_map(|(at, bytes)| Some((at, head_so_far.push(bytes)?))).unwrap();
+                assert_eq!(found, Request::Get("/metrics".to_owned()));
+                assert_eq!(at, (head - 1) / piece, "in pieces of {piece}");
+            }
+        }
+        let mut endless = Head::default();
+        let pieces = (0..1000).take_while(|_| endless.push(&[b'x'; 100]).is_none()).count();
+        assert_eq!(pieces, HEAD_BYTES_MAX / 100);
+        assert_eq!(endless.push(b"x"), Some(Request::Bad));
     }
 
     #[test]

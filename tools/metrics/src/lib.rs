@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod connection;
 mod http;
 mod names;
 mod render;

@@ -1,11 +1,12 @@
 //! [`serve`]: answers `GET /metrics` on a thread of its own.
 //!
-//! One client is served at a time, within `TIMEOUT`, so the endpoint costs one thread and a few kilobytes whatever
-//! its clients do. The thread waits for a client or for the end of its stop socket, whose other end the
-//! [`MetricsServer`] holds.
+//! All clients are served at once and none is waited for: each has `TIMEOUT` for its one request, and of more than
+//! `CLIENTS_MAX` the one that has been there for longest goes. So silent and slow ones hold up no other, and the
+//! endpoint costs one thread and some kilobytes for each client, whatever its clients do. The thread ends with its stop
+//! socket, whose other end the [`MetricsServer`] holds.
 
 use std::io;
-use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpListener};
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -16,6 +17,7 @@ use rustix::io::Errno;
 use tracing::{debug, warn};
 
 use crate::address::{self, AddressError};
+use crate::connection::{Connection, Going};
 use crate::http::{self, Request, Status};
 use crate::render::render;
 use crate::sample::Source;
@@ -23,8 +25,10 @@ use crate::window::Window;
 
 /// How long one client may take.
 const TIMEOUT: Duration = Duration::from_secs(1);
+/// Clients at a time.
+const CLIENTS_MAX: usize = 32;
 /// How long to wait after a client could not be accepted.
-const PAUSE: Timespec = Timespec { tv_sec: 0, tv_nsec: 100_000_000 };
+const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -45,7 +49,7 @@ pub enum MetricsError {
     Thread(io::Error),
 }
 
-/// A running endpoint. Dropping it stops it: at once, or when the client being served is done, a second at most.
+/// A running endpoint. Dropping it stops it, at once or when the sample that is being taken is there.
 #[derive(Debug)]
 pub struct MetricsServer {
     address: SocketAddr,
@@ -84,16 +88,16 @@ pub fn serve(address: &str, source: Arc<dyn Source>) -> Result<MetricsServer, Me
     listener.set_nonblocking(true).map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
     let (stop, stopped) = UnixStream::pair().map_err(refused)?;
-    let endpoint = Endpoint { source, window: Window::default(), started: Instant::now() };
+    let service = Service { listener, stopped, endpoint: Endpoint::new(source), clients: Vec::new() };
     let thread = std::thread::Builder::new()
         .name("yonder-metrics".to_owned())
-        .spawn(move || endpoint.run(&listener, &stopped))
+        .spawn(move || service.run())
         .map_err(MetricsError::Thread)?;
     debug!(%address, "serving metrics");
     Ok(MetricsServer { address, stop: Some(stop), thread: Some(thread) })
 }
 
-/// What the thread owns.
+/// What is answered.
 struct Endpoint {
     source: Arc<dyn Source>,
     window: Window,
@@ -101,47 +105,15 @@ struct Endpoint {
 }
 
 impl Endpoint {
-    fn run(mut self, listener: &TcpListener, stopped: &UnixStream) {
-        loop {
-            let mut events = [PollFd::new(listener, PollFlags::IN), PollFd::new(stopped, PollFlags::IN)];
-            match poll(&mut events, None) {
-                Ok(_) if !events[1].revents().is_empty() => return,
-                Ok(_) => {}
-                Err(Errno::INTR) => continue,
-                Err(error) => {
-                    warn!(%error, "metrics are no longer served");
-                    return;
-                }
-            }
-            match listener.accept() {
-                Ok((stream, peer)) => {
-                    if let Err(error) = self.answer(stream) {
-                        debug!(%peer, %error, "a client of metrics failed");
-                    }
-                }
-                Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
-                Err(error) => {
-                    // Out of descriptors, most likely: the client stays queued, so accepting again at once would spin.
-                    warn!(%error, "a client of metrics was not accepted");
-                    let _ = poll(&mut [PollFd::new(stopped, PollFlags::IN)], Some(&PAUSE));
-                }
-            }
-        }
+    fn new(source: Arc<dyn Source>) -> Self {
+        Self { source, window: Window::default(), started: Instant::now() }
     }
 
-    fn answer(&mut self, mut stream: TcpStream) -> io::Result<()> {
-        let deadline = Instant::now() + TIMEOUT;
-        stream.set_nonblocking(false)?;
-        match http::read_request(&mut stream, deadline) {
-            Ok(Request::Get(path)) if path == "/metrics" => {
-                let text = self.text();
-                http::write_answer(&mut stream, Status::Ok, &text, deadline)
-            }
-            Ok(_) => http::write_answer(&mut stream, Status::NotFound, "Only GET /metrics is here.\n", deadline),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                http::write_answer(&mut stream, Status::BadRequest, "Ask for GET /metrics.\n", deadline)
-            }
-            Err(error) => Err(error),
+    fn answer(&mut self, request: Request) -> Vec<u8> {
+        match request {
+            Request::Get(path) if path == "/metrics" => http::answer(Status::Ok, &self.text()),
+            Request::Get(_) | Request::Other => http::answer(Status::NotFound, "Only GET /metrics is here.\n"),
+            Request::Bad => http::answer(Status::BadRequest, "Ask for GET /metrics.\n"),
         }
     }
 
@@ -152,14 +124,108 @@ impl Endpoint {
     }
 }
 
+/// What the thread owns.
+struct Service {
+    listener: TcpListener,
+    stopped: UnixStream,
+    endpoint: Endpoint,
+    /// The oldest first.
+    clients: Vec<Connection>,
+}
+
+impl Service {
+    fn run(mut self) {
+        let mut pause = None;
+        while let Some(ready) = self.wait(pause.take()) {
+            self.step(&ready.clients);
+            if ready.listener {
+                pause = self.accept();
+            }
+        }
+    }
+
+    /// Waits until there is something to do; `None` if that is to end. After a `pause` for those that are accepted
+    /// next.
+    fn wait(&self, pause: Option<Duration>) -> Option<Ready> {
+        let mut events = vec![PollFd::new(&self.stopped, PollFlags::IN)];
+        events.extend(self.clients.iter().map(|client| PollFd::new(&client.socket, client.awaits())));
+        if pause.is_none() {
+            events.push(PollFd::new(&self.listener, PollFlags::IN));
+        }
+        let now = Instant::now();
+        let until = self.clients.iter().map(|client| client.deadline.saturating_duration_since(now)).chain(pause).min();
+        let timeout = until.and_then(|left| Timespec::try_from(left).ok());
+        match poll(&mut events, timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => {
+                warn!(%error, "metrics are no longer served");
+                return None;
+            }
+        }
+        let mut is_ready = events.iter().map(|event| !event.revents().is_empty());
+        if is_ready.next() == Some(true) {
+            return None;
+        }
+        let clients = is_ready.by_ref().take(self.clients.len()).collect();
+        Some(Ready { clients, listener: is_ready.next() == Some(true) })
+    }
+
+    /// Does what can be done for the clients that are ready, and lets go those that are done or late.
+    fn step(&mut self, is_ready: &[bool]) {
+        let Self { endpoint, clients, .. } = self;
+        let (now, mut is_ready) = (Instant::now(), is_ready.iter());
+        clients.retain_mut(|client| {
+            let going = match is_ready.next() {
+                Some(true) => client.step(|request| endpoint.answer(request)),
+                _ => Ok(Going::On),
+            };
+            match going {
+                Ok(going) => going == Going::On && now < client.deadline,
+                Err(error) => {
+                    debug!(%error, "a client of metrics failed");
+                    false
+                }
+            }
+        });
+    }
+
+    /// Accepts a client. How long to wait before the next, if the system could not.
+    fn accept(&mut self) -> Option<Duration> {
+        let accepted = self.listener.accept().and_then(|(socket, _)| socket.set_nonblocking(true).map(|()| socket));
+        match accepted {
+            Ok(socket) => {
+                if self.clients.len() >= CLIENTS_MAX {
+                    self.clients.remove(0);
+                }
+                self.clients.push(Connection::new(socket, Instant::now() + TIMEOUT));
+                None
+            }
+            // It is gone again.
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => None,
+            Err(error) => {
+                // Out of descriptors, most likely: the client stays queued, so accepting again at once would spin.
+                warn!(%error, "a client of metrics was not accepted");
+                Some(PAUSE)
+            }
+        }
+    }
+}
+
+/// What a wait has found to do.
+struct Ready {
+    clients: Vec<bool>,
+    listener: bool,
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
-    use std::net::Shutdown;
+    use std::net::{Shutdown, TcpStream};
 
     use super::*;
     use crate::names;
     use crate::render::tests::full_sample;
+    use crate::sample::{Extra, ExtraKind, Sample};
     use crate::scrape::Scrape;
 
     fn running() -> MetricsServer {
@@ -197,10 +263,63 @@ mod tests {
     }
 
     #[test]
-    fn a_silent_client_does_not_keep_others_off() {
+    fn silent_clients_and_one_that_drips_do_not_keep_others_off() {
         let server = running();
-        let _silent = TcpStream::connect(server.address()).unwrap();
-        assert!(http::get(server.address(), "/metrics", TIMEOUT * 5).is_ok());
+        let connect = || TcpStream::connect(server.address()).unwrap();
+        let _silent: Vec<_> = (0..50).map(|_| connect()).collect();
+        let mut dripping = connect();
+        for byte in b"GET /" {
+            // Nor is it served for longer than its time.
+            let _ = dripping.write_all(&[*byte]);
+            http::get(server.address(), "/metrics", TIMEOUT).unwrap();
+        }
+    }
+
+    #[test]
+    fn slow_readers_do_not_keep_others_off() {
+        // More than the sockets of both sides hold.
+        let help: &'static str = "x".repeat(16 << 20).leak();
+        let long = Extra { name: "yonder_kv_items", help, kind: ExtraKind::Gauge, value: 1 };
+        let sample = move || Sample { extra: vec![long.clone()], ..Sample::default() };
+        let server = serve("127.0.0.1:0", Arc::new(sample)).unwrap();
+        let ask = |_| {
+            let mut stream = TcpStream::connect(server.address()).unwrap();
+            stream.write_all(b"GET /metrics HTTP/1.1\r\n\r\n").unwrap();
+            stream
+        };
+        let slow: Vec<_> = (0..5).map(ask).collect();
+        // Its answer has begun.
+        assert!(slow[0].peek(&mut [0; 4]).unwrap() > 0);
+        let other = http::get(server.address(), "/", TIMEOUT).unwrap_err();
+        assert_eq!(other.to_string(), "the answer is 404");
+    }
+
+    #[test]
+    fn a_client_has_its_time_and_no_more() {
+        let server = running();
+        let mut streams = [(); 2].map(|()| TcpStream::connect(server.address()).unwrap());
+        streams[1].write_all(b"GET /metrics HTTP/1.1\r\n").unwrap();
+        for stream in &mut streams {
+            stream.set_read_timeout(Some(TIMEOUT * 20)).unwrap();
+            assert_eq!(stream.read(&mut [0; 1]).unwrap(), 0, "the server hangs up");
+        }
+    }
+
+    #[test]
+    fn of_too_many_clients_the_oldest_go() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (_stop, stopped) = UnixStream::pair().unwrap();
+        let endpoint = Endpoint::new(Arc::new(full_sample));
+        let mut service = Service { listener, stopped, endpoint, clients: Vec::new() };
+        let clients: Vec<_> = (0..CLIENTS_MAX + 3).map(|_| TcpStream::connect(address).unwrap()).collect();
+        for _ in &clients {
+            assert!(service.wait(None).unwrap().listener);
+            assert_eq!(service.accept(), None);
+        }
+        let kept: Vec<_> = service.clients.iter().map(|client| client.socket.peer_addr().unwrap()).collect();
+        let latest: Vec<_> = clients[3..].iter().map(|client| client.local_addr().unwrap()).collect();
+        assert_eq!(kept, latest);
     }
 
     #[test]

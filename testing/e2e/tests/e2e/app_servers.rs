@@ -1,6 +1,6 @@
 //! `yonder serve` and `yonder load`: applications that are asked by datagrams.
 
-use std::net::UdpSocket;
+use std::net::{SocketAddr, UdpSocket};
 use std::process::Command;
 
 use rustix::process::Signal;
@@ -13,6 +13,23 @@ const SERVER: [&str; 8] = ["serve", "rocksdb", "--listen", "127.0.0.1:0", "--mem
 
 fn server(yonder: Yonder, more: &[&str]) -> Process {
     yonder.serve(&[&SERVER[..], more].concat())
+}
+
+/// What a server says to one request that is none, once it knows the address that asks.
+fn reply_to(server: SocketAddr, body: &[u8]) -> Vec<u8> {
+    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+    client.connect(server).unwrap();
+    client.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let ask = |token: &[u8]| {
+        client.send(&[&[9; 8][..], token, b"yonder:2", body].concat()).unwrap();
+        let mut reply = [0; 2000];
+        let bytes = client.recv(&mut reply).unwrap();
+        assert_eq!(reply[..8], [9; 8]);
+        reply[16..bytes].to_vec()
+    };
+    let token = ask(&[0; 8]);
+    assert_eq!(token.len(), 8, "{token:?}");
+    ask(&token)
 }
 
 /// A load on a server, with JSON as its result.
@@ -83,14 +100,8 @@ fn searches_over_udp_find_what_an_index_of_the_client_does() {
     assert_eq!((&loaded["failed"], &loaded["lost"]), (&0.into(), &0.into()), "{loaded}");
     assert!(loaded["kinds"]["search"]["count"].as_u64() > Some(40), "{loaded}");
     // A query of another length than the vectors is refused, and the next is answered.
-    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.connect(server.udp_address()).unwrap();
-    client.set_read_timeout(Some(TIMEOUT)).unwrap();
-    let short = [&[9; 8][..], &[1, 1, 0, 0, 0, 0, 1, 1]].concat();
-    client.send(&short).unwrap();
-    let mut reply = [0; 2000];
-    let bytes = client.recv(&mut reply).unwrap();
-    assert_eq!(&reply[16..bytes], b"a query of 1 numbers among vectors of 128: give 128");
+    let reply = reply_to(server.udp_address(), &[1, 1, 0, 0, 0, 0, 1, 1]);
+    assert_eq!(reply, b"a query of 1 numbers among vectors of 128: give 128");
     assert_eq!(server.stop().code, Some(0));
 }
 
@@ -102,18 +113,12 @@ fn requests_that_are_none_are_refused_and_do_not_hurt_the_server() {
         return;
     }
     let server = server(yonder, &[]);
-    let client = UdpSocket::bind("127.0.0.1:0").unwrap();
-    client.connect(server.udp_address()).unwrap();
-    client.set_read_timeout(Some(TIMEOUT)).unwrap();
     // A key that RocksDB's tables cannot have, and a scan without end.
     let scan = [&[1][..], &u32::MAX.to_le_bytes(), &[b'0'; 50]].concat();
     for (body, text) in
         [(&b"\0short"[..], "a key of 5 bytes: all have 50"), (&scan, "a SCAN of 4294967295 rows: ask for 1 to 10000")]
     {
-        client.send(&[&[9; 8][..], body].concat()).unwrap();
-        let mut reply = [0; 2000];
-        let bytes = client.recv(&mut reply).unwrap();
-        assert_eq!((&reply[..8], &reply[16..bytes]), (&[9; 8][..], text.as_bytes()));
+        assert_eq!(reply_to(server.udp_address(), body), text.as_bytes());
     }
     let after = load(yonder, &server.udp_address().to_string(), &["--duration", "1s"]);
     assert!(after["ops_per_s"].as_f64() > Some(50.0), "{after}");
