@@ -14,8 +14,8 @@
 //! Files: `address` has the numbers; `page_table`, `moved` and `capability` are what the fast path reads, any thread
 //! without a lock, and `heat` what it counts; `board` joins them and `access` uses them; `recent` keeps operations from
 //! being executed twice; `fast_path`, `slow_path` with `messages`, and `extend_path` execute requests, and `reply`
-//! composes answers; `allocator`, `range`, `pool` with `quarantine`, `spaces` with `lease_clock`, `unlinking`,
-//! `migration`, `adoption`, `transfers` and `usage` are parts of the slow path, with one owner.
+//! composes answers; `allocation` with `allocator`, `range`, `pool` with `quarantine`, `spaces` with `lease_clock`,
+//! `unlinking`, `migration`, `adoption`, `transfers` and `usage` are parts of the slow path, with one owner.
 //!
 //! Invariants: a page has at most one slot, and a physical page is in at most one entry, or free; memory is given to
 //! another page only after every data thread has let go of it, and zeroed; a request that is refused has changed
@@ -26,6 +26,7 @@
 mod access;
 mod address;
 mod adoption;
+mod allocation;
 mod allocator;
 mod atomic;
 mod capability;

@@ -124,7 +124,7 @@ impl SlowPath {
             Kind::Allocate => {
                 let pid = self.check(header, Rights::Owner)?;
                 let request = AllocateRequest::from_bytes(message.payload).map_err(|_| ErrorCode::BadLength)?;
-                let (address, allocated) = self.allocate(pid, &request, shell)?;
+                let (address, allocated) = self.begin_allocate(pid, &request, header, shell)?;
                 return Ok(Outcome::Allocated { address, allocated });
             }
             Kind::Discard => {

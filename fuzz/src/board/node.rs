@@ -132,6 +132,7 @@ impl Node {
         let mut reply = std::mem::take(&mut self.reply);
         let handled = self.handle(&message, now, &mut reply[..room.max(HEADER_BYTES)]);
         self.reply = reply;
+        while self.slow_path(|slow, shell| slow.work(now, shell)) {}
         while self.slow.take_created().is_some() || self.slow.take_ended().is_some() {}
         assert!(self.board.free_pages() <= PAGES);
         let Handled::Reply(length) = handled else {

@@ -120,7 +120,7 @@ fn turn(shared: &Shared, slow: &mut SlowPath, turns: &mut Turns, holders: &mut H
     }
     if slow.has_work() {
         has_worked = true;
-        slow.work(yonder_clock::now());
+        slow.work(yonder_clock::now(), &mut shell);
         publish_changes(shared, slow);
     }
     has_worked

@@ -229,7 +229,9 @@ impl Node {
     pub(crate) fn slow_step(&mut self, now: Nanos) -> Result<Option<(Arrived, Option<Sender>)>, String> {
         self.oracle.set_time(now, self.leaps);
         let answered = self.execute_next(now)?;
-        self.slow_path.work(self.clock.read(now));
+        let upkeep = &mut Janitor(&self.pages);
+        let mut shell = Shell { memory: &self.pages, pages: &self.pages.inner, upkeep };
+        self.slow_path.work(self.clock.read(now), &mut shell);
         self.take_ended(now)?;
         Ok(answered)
     }

@@ -205,6 +205,12 @@ impl World {
         outcome(self.send(&header, payload))
     }
 
+    /// A piece of the work that was begun; whether there is more.
+    pub(crate) fn work(&mut self) -> bool {
+        let mut shell = Shell { memory: &*self.memory, pages: &self.ring, upkeep: &mut self.upkeep };
+        self.slow.work(self.now, &mut shell)
+    }
+
     pub(crate) fn create(&mut self) -> Space {
         let (answer, _) = self.ask(Kind::CreateSpace, Space { pid: 0, capability: 0 }, 0, 0, &[]).unwrap();
         Space { pid: answer.pid, capability: answer.capability }
