@@ -23,12 +23,16 @@ use crate::page_table::Lookup;
 use crate::pool::Pool;
 use crate::range::{Exposed, Window};
 use crate::recent::{NodeTime, Recent};
+use crate::source::Source;
 use crate::spaces::Spaces;
 use crate::transfers::Transfers;
 use crate::unlinking::{Progress, Unlinking};
 
 /// Zeros are written in pieces of this many bytes.
 const ZEROS_BYTES: usize = 4096;
+
+/// What needs no capability is remembered apart: one of so many of what else is.
+const STRANGERS_DIVISOR: usize = 16;
 
 /// Most address spaces whose lease is over that one turn ends.
 const EXPIRED_MAX: usize = 16;
@@ -55,6 +59,8 @@ pub struct SlowPath {
     pub(crate) adoptions: Adoptions,
     pub(crate) transfers: Transfers,
     pub(crate) recent: Recent<Result<Outcome, ErrorCode>>,
+    /// The same of requests that need no capability.
+    pub(crate) recent_of_strangers: Recent<Result<Outcome, ErrorCode>>,
     /// What goes in pieces.
     pub(crate) unlinking: VecDeque<Unlinking>,
     pub(crate) provisions: Provisions,
@@ -69,10 +75,11 @@ impl SlowPath {
             allocator: Allocator::new(Arc::clone(&board.table)),
             pool: Pool::new(board.config.pages, board.config.page_size),
             closed,
-            spaces: Spaces::new(board.config.spaces_max, board.config.lease_step_max),
+            spaces: Spaces::new(board.config.spaces, board.config.lease_step_max),
             adoptions: Adoptions::default(),
             transfers: Transfers::default(),
             recent: Recent::new(board.config.recent_max),
+            recent_of_strangers: Recent::new(board.config.recent_max.div_ceil(STRANGERS_DIVISOR)),
             unlinking: VecDeque::new(),
             provisions: Provisions::default(),
             created: VecDeque::new(),
@@ -81,15 +88,28 @@ impl SlowPath {
         }
     }
 
-    /// Makes an address space with the number `wanted`, or with one that is drawn, and a lease of `lease_ms`
-    /// milliseconds, or none if that is 0.
+    /// Makes an address space for the shell with the number `wanted`, or with one that is drawn, and a lease of
+    /// `lease_ms` milliseconds, or none if that is 0. It takes nothing from the shares of clients.
     ///
-    /// # Errors `BadAddress` if there is one with this number, `Busy` if what an earlier one had is still being freed,
+    /// # Errors
+    /// `BadAddress` if there is one with this number, `Busy` if what an earlier one had is still being freed,
     /// `OutOfMemory` if there are as many as there may be.
     pub fn create_space(&mut self, wanted: Option<Pid>, lease_ms: u32, now: NodeTime) -> Result<Pid, ErrorCode> {
         let pid = self.spaces.create(wanted, lease_ms, now, &self.board.capabilities)?;
         self.created.push_back(pid);
         Ok(pid)
+    }
+
+    /// Makes an address space for a client at `source`, and says how long its lease is.
+    pub(crate) fn create_space_for(
+        &mut self,
+        source: Source,
+        lease_ms: u32,
+        now: NodeTime,
+    ) -> Result<(Pid, u32), ErrorCode> {
+        let (pid, lease_ms) = self.spaces.create_for(source, lease_ms, now, &self.board.capabilities)?;
+        self.created.push_back(pid);
+        Ok((pid, lease_ms))
     }
 
     /// Ends an address space, and frees all it has: what is much of it by [`SlowPath::work`]. What another node was

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use yonder_board::Source;
 use yonder_wire::{
     Body, Direction, ErrorCode, Greeting, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, Welcome, WireError,
 };
@@ -80,6 +81,7 @@ enum Stage {
 pub(crate) struct Connection {
     socket: OwnedFd,
     transport: Transport,
+    source: Source,
     /// Who has the node's memory, if it was handed over.
     peer: Option<Arc<Peer>>,
     stage: Stage,
@@ -95,10 +97,11 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection whose peer has not greeted yet.
-    pub(crate) fn new(socket: OwnedFd, transport: Transport, now: Instant) -> Self {
+    pub(crate) fn new(socket: OwnedFd, transport: Transport, source: Source, now: Instant) -> Self {
         Self {
             socket,
             transport,
+            source,
             peer: (transport == Transport::Shm).then(Arc::default),
             stage: Stage::Greeting { deadline: now + GREETING_TIME_MAX },
             received: MessageBuffer::new(BUFFER_BYTES),
@@ -219,9 +222,10 @@ impl Connection {
             let Some(message) = self.received.message()? else { return Ok(false) };
             let (request, bytes) = (message.header, message.bytes());
             let may_forward = self.forwarded < FORWARDED_MAX;
-            let peer = &self.peer;
-            let answer_to =
-                || may_forward.then(|| AnswerTo::Stream { inbox: Arc::clone(inbox), token, peer: peer.clone() });
+            let (peer, source) = (&self.peer, self.source);
+            let answer_to = || {
+                may_forward.then(|| AnswerTo::Stream { inbox: Arc::clone(inbox), token, source, peer: peer.clone() })
+            };
             match server.serve(&message, reply, batch, answer_to) {
                 Served::Answered(composed) => self.replies.composed(composed),
                 Served::Forwarded => self.forwarded += 1,

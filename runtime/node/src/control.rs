@@ -4,6 +4,7 @@
 //! it has executed. The others are dealt in turn.
 
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,12 +13,14 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
+use yonder_board::Source;
+use yonder_datagram::peer::Peer;
 use yonder_wire::ErrorCode;
 
-use crate::Shared;
 use crate::connection::{Closed, Connection, Transport};
 use crate::event_loop::{Arrival, Inbox, Poll, close};
 use crate::listen::{Listen, Listener};
+use crate::{Shared, source};
 
 /// Idle time after which the kernel asks whether the peer is there, how often, and how many times.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -97,7 +100,11 @@ impl Control {
             tracing::debug!("a connection broke while it was accepted: {errno}");
             return;
         }
-        let mut connection = Connection::new(socket, transport, Instant::now());
+        let Some(source) = source_of(&socket, transport) else {
+            tracing::debug!("a connection broke while it was accepted");
+            return;
+        };
+        let mut connection = Connection::new(socket, transport, source, Instant::now());
         if !self.shared.counters.try_connect(self.shared.connections_max) {
             let refused = connection.refuse(ErrorCode::Busy);
             tracing::warn!("connection not taken, {} are open: {refused}", self.shared.connections_max);
@@ -163,6 +170,17 @@ impl Control {
         let greetings = self.silent.values().filter_map(Connection::greeting_deadline);
         let next = greetings.chain(self.accept_after).min();
         next.map(|deadline| deadline.saturating_duration_since(Instant::now()))
+    }
+}
+
+/// Where a connection comes from, unless it has gone already.
+fn source_of(socket: &OwnedFd, transport: Transport) -> Option<Source> {
+    match transport {
+        Transport::Tcp => {
+            let address = SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()?;
+            Some(source::of_address(address.ip()))
+        }
+        Transport::Shm => Peer::of(socket).ok().map(|peer| source::of_user(peer.uid)),
     }
 }
 

@@ -11,10 +11,12 @@ use std::thread::Thread;
 
 use crossbeam_queue::ArrayQueue;
 use rustix::net::SendFlags;
+use yonder_board::Source;
 use yonder_datagram::{Address, DATAGRAM_BYTES_MAX};
 use yonder_wire::MESSAGE_BYTES_MAX;
 
 use crate::event_loop::{Arrival, Inbox};
+use crate::source;
 
 /// Requests that may wait in a queue.
 const WAITING_MAX: usize = 1024;
@@ -25,7 +27,7 @@ pub(crate) enum AnswerTo {
     /// To a peer, from the socket that received the request.
     Datagram { socket: Arc<UdpSocket>, to: Address },
     /// To a connection of an event loop.
-    Stream { inbox: Arc<Inbox>, token: u64, peer: Option<Arc<Peer>> },
+    Stream { inbox: Arc<Inbox>, token: u64, source: Source, peer: Option<Arc<Peer>> },
 }
 
 /// A process on this machine that was handed the node's memory, and may have some of it mapped until it has gone. The
@@ -62,6 +64,17 @@ impl AnswerTo {
         match self {
             Self::Datagram { .. } => None,
             Self::Stream { peer, .. } => peer.as_ref(),
+        }
+    }
+
+    /// The host or the user that the request came from, as far as can be told.
+    pub(crate) fn source(&self) -> Source {
+        match self {
+            Self::Datagram { to, .. } => {
+                let unspecified = std::net::Ipv6Addr::UNSPECIFIED.into();
+                source::of_address(to.to_socket_addr().map_or(unspecified, |to| to.ip()))
+            }
+            Self::Stream { source, .. } => *source,
         }
     }
 

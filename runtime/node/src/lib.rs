@@ -45,6 +45,7 @@ mod polling;
 mod quiescence;
 mod serve;
 mod slow;
+mod source;
 mod stats;
 mod turns;
 
@@ -54,14 +55,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use std::{io, thread};
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use yonder_board::{NodeCore, PageSize, SlowPath};
+use yonder_board::{NodeCore, PageSize, SlowPath, SpaceLimits};
 use yonder_controller::{LinkCondition, NodeLink};
 use yonder_units::Narrow;
-use yonder_wire::Welcome;
+use yonder_wire::{LEASE_MS_MAX, Welcome};
 
 use errand::Errands;
 use event_loop::{EventLoop, Inbox, Poll};
@@ -89,7 +91,7 @@ const PAGES_DEFAULT_MIN: u64 = 64;
 const PAGE_BYTES_MIN: u64 = 4 << 10;
 /// Executed operations that a data thread remembers: for a second or so, at full speed.
 const RECENT_MAX: usize = 1 << 18;
-/// Most address spaces.
+/// Most address spaces of clients.
 const SPACES_MAX: usize = 1 << 16;
 
 /// What a node serves, and where.
@@ -108,6 +110,10 @@ pub struct NodeConfig {
     pub polling: Polling,
     /// The controller that the node serves, if it is one of several.
     pub controller: Option<ControllerConfig>,
+    /// Lease of an address space whose client asks for none.
+    pub lease_default: Duration,
+    /// Longest lease that a client may ask for.
+    pub lease_max: Duration,
 }
 
 impl NodeConfig {
@@ -122,7 +128,15 @@ impl NodeConfig {
             data_threads: None,
             polling: Polling::default(),
             controller: None,
+            lease_default: Duration::from_millis(LEASE_MS_MAX.into()),
+            lease_max: Duration::from_millis(LEASE_MS_MAX.into()),
         }
+    }
+
+    fn space_limits(&self) -> SpaceLimits {
+        let ms = |lease: Duration| u32::try_from(lease.as_millis()).unwrap_or(u32::MAX).max(1);
+        let (lease_default_ms, lease_max_ms) = (ms(self.lease_default.min(self.lease_max)), ms(self.lease_max));
+        SpaceLimits { spaces_max: SPACES_MAX, lease_default_ms, lease_max_ms }
     }
 
     fn data_threads(&self) -> usize {
@@ -354,7 +368,7 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
         seed: u64::from_le_bytes(seed),
         key,
         recent_max: RECENT_MAX,
-        spaces_max: SPACES_MAX,
+        spaces: config.space_limits(),
         piece_pages_max: yonder_board::PIECE_PAGES_MAX,
         lease_step_max: yonder_board::LEASE_STEP_MAX,
     };

@@ -106,7 +106,7 @@ fn turn(shared: &Shared, slow: &mut SlowPath, turns: &mut Turns, holders: &mut H
     let mut has_worked = next.is_some();
     if let Some(request) = next {
         let message = split(&request.bytes).ok().flatten().expect("a data thread has put a whole message here");
-        match slow.execute(&message, yonder_clock::now(), &mut shell, reply) {
+        match slow.execute(&message, request.answer_to.source(), yonder_clock::now(), &mut shell, reply) {
             Handled::Reply(bytes) => {
                 shared.counters.answered(&message.header, is_refusal(reply));
                 if !is_refusal(reply) {

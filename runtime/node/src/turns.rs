@@ -57,12 +57,14 @@ impl Turns {
 mod tests {
     use std::sync::Arc;
 
+    use yonder_board::Source;
+
     use super::*;
     use crate::event_loop::Inbox;
     use crate::forward::AnswerTo;
 
     fn request(inbox: &Arc<Inbox>, token: u64, number: u8) -> Forwarded {
-        let answer_to = AnswerTo::Stream { inbox: Arc::clone(inbox), token, peer: None };
+        let answer_to = AnswerTo::Stream { inbox: Arc::clone(inbox), token, source: Source(0), peer: None };
         Forwarded { bytes: Box::new([number]), answer_to }
     }
 
