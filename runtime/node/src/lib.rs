@@ -36,6 +36,8 @@ mod errand;
 mod error;
 mod event_loop;
 mod extend;
+#[cfg(test)]
+mod flooded;
 mod forward;
 #[cfg(test)]
 mod held;

@@ -95,7 +95,7 @@ impl Server {
             Path::Extend => &self.shared.extend.queue,
             Path::Fast | Path::Slow => &self.shared.slow,
         };
-        if answer_to.is_some_and(|answer_to| queue.put(message.as_bytes(), answer_to)) {
+        if answer_to.is_some_and(|answer_to| queue.put(message, answer_to)) {
             return Served::Forwarded;
         }
         batch.answered(&message.header, true);
