@@ -20,7 +20,7 @@ use yonder_wire::{AllocateRequest, AtomicOperation, Backing, ErrorCode, Header, 
 
 use crate::Shared;
 use crate::forward::SlowPathQueue;
-use crate::serve::is_refusal;
+use crate::serve::code_of;
 
 /// Longest time between two looks at the order to stop.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -121,7 +121,7 @@ impl Host {
                 handled => handled,
             };
             if let Handled::Reply(bytes) = handled {
-                shared.counters.answered(&message.header, is_refusal(reply));
+                shared.counters.answered(&message.header, code_of(reply));
                 request.answer_to.send(&reply[..bytes]);
             }
         }

@@ -15,7 +15,7 @@ use yonder_wire::{Header, Kind, MESSAGE_BYTES_MAX, split};
 
 use crate::Shared;
 use crate::forward::{AnswerTo, Peer};
-use crate::serve::is_refusal;
+use crate::serve::code_of;
 
 /// Turns between two looks at leases, at clients that have gone, and at whether the node stops.
 const TURNS_MAX: usize = 256;
@@ -106,8 +106,8 @@ fn turn(shared: &Shared, slow: &mut SlowPath, holders: &mut Holders, reply: &mut
         let message = split(&request.bytes).ok().flatten().expect("a data thread has put a whole message here");
         match slow.execute(&message, request.answer_to.source(), yonder_clock::now(), &mut shell, reply) {
             Handled::Reply(bytes) => {
-                shared.counters.answered(&message.header, is_refusal(reply));
-                if !is_refusal(reply) {
+                shared.counters.answered(&message.header, code_of(reply));
+                if code_of(reply) == 0 {
                     holders.note(&message.header, &request.answer_to, slow);
                 }
                 publish_changes(shared, slow);
