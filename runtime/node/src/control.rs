@@ -2,7 +2,11 @@
 //!
 //! A peer that comes back names the thread that served it before and gets it again, because that thread remembers what
 //! it has executed. The others are dealt in turn.
+//!
+//! Connections that have not greeted are few: for a new one the oldest goes, of the source that has most of them. Those
+//! that have greeted are counted by `connections`.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -18,6 +22,7 @@ use yonder_datagram::peer::Peer;
 use yonder_wire::ErrorCode;
 
 use crate::connection::{Closed, Connection, Transport};
+use crate::connections::Guest;
 use crate::event_loop::{Arrival, Inbox, Poll, close};
 use crate::listen::{Listen, Listener};
 use crate::{Shared, source};
@@ -104,12 +109,12 @@ impl Control {
             tracing::debug!("a connection broke while it was accepted");
             return;
         };
-        let mut connection = Connection::new(socket, transport, source, Instant::now());
-        if !self.shared.counters.try_connect(self.shared.connections_max) {
-            let refused = connection.refuse(ErrorCode::Busy);
-            tracing::warn!("connection not taken, {} are open: {refused}", self.shared.connections_max);
-            return;
+        let guest = Guest::new(socket, transport, source, yonder_clock::now());
+        let connection = Connection::new(guest, Instant::now());
+        if self.silent.len() >= self.shared.silent_max {
+            self.end_oldest();
         }
+        self.shared.counters.connected();
         match self.poll.watch(&connection, EventFlags::IN) {
             Ok(token) => {
                 self.silent.insert(token, connection);
@@ -141,6 +146,22 @@ impl Control {
         let connection = self.silent.remove(&token).expect("it was just looked at");
         let (_, inbox) = self.homes.iter().find(|(number, _)| *number == home).expect("it was chosen from these");
         inbox.send(Arrival::Connection(connection));
+    }
+
+    /// Ends the oldest silent connection of the source that has most of them.
+    fn end_oldest(&mut self) {
+        let mut by_source: HashMap<Source, (usize, u64)> = HashMap::new();
+        for (token, connection) in &self.silent {
+            let (count, oldest) = by_source.entry(connection.guest().source).or_insert((0, *token));
+            (*count, *oldest) = (*count + 1, (*oldest).min(*token));
+        }
+        let most = by_source.into_values().max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
+        if let Some((_, oldest)) = most
+            && let Some(connection) = self.silent.get_mut(&oldest)
+        {
+            let refused = connection.refuse(ErrorCode::Busy);
+            self.end(oldest, refused);
+        }
     }
 
     fn end(&mut self, token: u64, reason: Closed) {

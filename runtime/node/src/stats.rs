@@ -154,11 +154,8 @@ impl Counters {
         self.bad_peers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection in, unless there are `max` already.
-    pub(crate) fn try_connect(&self, max: usize) -> bool {
-        self.connections
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < max).then_some(count + 1))
-            .is_ok()
+    pub(crate) fn connected(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn disconnected(&self) {
