@@ -3,7 +3,8 @@
 //! A bucket that is full is found here, at allocation, and never by a request: the allocator counts what each bucket
 //! holds, and looks for another range when one would overflow a bucket (Clio, section 4.2). Each conflict moves the
 //! start of the range behind the run of the page that had no room; an allocation gives up after [`RETRIES_MAX`] of
-//! them.
+//! them, or when it has looked at [`FIND_PAGES_MAX`] pages in vain: a tenant whose address space is all gaps must not
+//! make others wait.
 //!
 //! Freeing takes two steps, because requests look pages up without a lock. [`Allocator::free`] ends all new lookups of
 //! the range; [`Allocator::release`], once no request can still have an old one, makes slots and addresses free for
@@ -22,6 +23,10 @@ use crate::range::{Allocated, Exposed, FIRST_PAGE, Terms, Window};
 
 /// Conflicts after which an allocation gives up.
 const RETRIES_MAX: u32 = 4096;
+/// Pages that an allocation looks at in vain before it gives up: a millisecond or two.
+const FIND_PAGES_MAX: u64 = 1 << 18;
+/// A look at a range on the way counts as looks at so many pages.
+const RANGE_COST: u64 = 8;
 
 /// Virtual ranges of all address spaces of a node.
 #[derive(Debug)]
@@ -79,6 +84,20 @@ impl Freed {
     }
 }
 
+/// What a search may still look at, in pages.
+#[derive(Debug)]
+struct Budget(u64);
+
+impl Budget {
+    fn spend(&mut self, pages: u64) {
+        self.0 = self.0.saturating_sub(pages);
+    }
+
+    fn is_spent(&self) -> bool {
+        self.0 == 0
+    }
+}
+
 /// Why nothing was allocated: the page table has no room, or none for a range as long as this.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct NoRoom;
@@ -113,8 +132,9 @@ impl Allocator {
     pub(crate) fn allocate_moving(&mut self, pid: Pid, first: u32, pages: u32, terms: Terms) -> Result<(), NoRoom> {
         self.has_slots(pages)?;
         let end = first.checked_add(pages).ok_or(NoRoom)?;
-        let occupied = self.spaces.get(&pid).is_some_and(|space| space.free_behind(first).0 != first);
-        let next = self.spaces.get(&pid).map_or(u32::MAX, |space| space.free_behind(first).1);
+        let behind = |space: &Space| space.free_behind(first, &mut Budget(u64::MAX));
+        let (free, next) = self.spaces.get(&pid).map_or((first, u32::MAX), behind);
+        let occupied = free != first;
         if first < FIRST_PAGE || occupied || end > next || self.take_room(pid, first, pages).is_err() {
             return Err(NoRoom);
         }
@@ -247,20 +267,23 @@ impl Allocator {
     fn find(&mut self, pid: Pid, pages: u32, window: Window, closed: &ClosedRanges) -> Option<(u32, u32)> {
         let closed: Vec<(u32, u32)> = closed.of(pid).map(|(from, to, _)| (from, to)).collect();
         let next = self.spaces.get(&pid).map_or(window.from, |space| space.next);
-        let mut retries = 0;
+        let (mut retries, mut budget) = (0, Budget(FIND_PAGES_MAX));
         for from in [next.max(window.from), window.from] {
             let mut start = from;
-            while let Some((free, end)) = self.gap(pid, start, window.to, &closed) {
+            while let Some((free, end)) = self.gap(pid, start, window.to, &closed, &mut budget) {
                 start = free;
                 while end - start >= pages {
                     match self.take_room(pid, start, pages) {
                         Ok(()) => return Some((start, retries)),
                         // The rest of the conflict's run lies in buckets that are probably as full; the next run lies
                         // elsewhere.
-                        Err(conflict) => start = (conflict / RUN_PAGES + 1).saturating_mul(RUN_PAGES).min(end),
+                        Err(conflict) => {
+                            budget.spend(u64::from(conflict - start) + 1);
+                            start = (conflict / RUN_PAGES + 1).saturating_mul(RUN_PAGES).min(end);
+                        }
                     }
                     retries += 1;
-                    if retries > RETRIES_MAX {
+                    if retries > RETRIES_MAX || budget.is_spent() {
                         return None;
                     }
                 }
@@ -271,9 +294,18 @@ impl Allocator {
     }
 
     /// The first gap at `start` or behind it and before `limit`, as (first page, page behind).
-    fn gap(&self, pid: Pid, mut start: u32, limit: u32, closed: &[(u32, u32)]) -> Option<(u32, u32)> {
+    fn gap(
+        &self,
+        pid: Pid,
+        mut start: u32,
+        limit: u32,
+        closed: &[(u32, u32)],
+        budget: &mut Budget,
+    ) -> Option<(u32, u32)> {
         loop {
-            let (free, mut end) = self.spaces.get(&pid).map_or((start, u32::MAX), |space| space.free_behind(start));
+            budget.spend(RANGE_COST);
+            let space = self.spaces.get(&pid);
+            let (free, mut end) = space.map_or((start, u32::MAX), |space| space.free_behind(start, budget));
             let behind = closed.partition_point(|(_, to)| *to <= free);
             match closed.get(behind) {
                 Some((from, to)) if *from <= free => {
@@ -284,7 +316,7 @@ impl Allocator {
                 None => {}
             }
             end = end.min(limit);
-            return (free < end).then_some((free, end));
+            return (free < end && !budget.is_spent()).then_some((free, end));
         }
     }
 
@@ -315,15 +347,17 @@ impl Range {
 }
 
 impl Space {
-    /// The first page at `start` or behind it that lies in no range, and the first page of the next range.
-    fn free_behind(&self, mut start: u32) -> (u32, u32) {
+    /// The first page at `start` or behind it that lies in no range, and the first page of the next range. Anything, if
+    /// the budget is spent.
+    fn free_behind(&self, mut start: u32, budget: &mut Budget) -> (u32, u32) {
         if let Some((first, range)) = self.ranges.range(..=start).next_back() {
             start = start.max(first + range.pages);
         }
         for (first, range) in self.ranges.range(start..) {
-            if *first > start {
+            if *first > start || budget.is_spent() {
                 return (start, *first);
             }
+            budget.spend(RANGE_COST);
             start = first + range.pages;
         }
         (start, u32::MAX)

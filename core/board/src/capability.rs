@@ -8,14 +8,28 @@
 use std::hash::Hasher;
 
 use siphasher::sip::SipHasher24;
-use yonder_wire::{ErrorCode, Rights};
+use yonder_wire::{ErrorCode, Header, Kind, Rights};
 
 use crate::address::{PID_OF_CONTROLLER_MIN, Pid};
+use crate::extend_path::{Path, path_of};
 
 /// Rounds after which numbers look drawn to whoever has not the key.
 const FEISTEL_ROUNDS: u64 = 4;
 /// Bits of a capability that are hash.
 const HASH_BITS: u32 = 62;
+
+/// Whether a request is nothing without a capability. A stranger may greet, ask for the time, have an address space
+/// made, and give that up: only the request that makes one names none.
+#[inline]
+#[must_use]
+pub fn needs_capability(header: &Header) -> bool {
+    match header.kind {
+        Kind::Hello | Kind::CreateSpace => false,
+        Kind::Ping => header.pid != 0,
+        Kind::Abort => header.pid != 0 || path_of(header) != Path::Slow,
+        _ => true,
+    }
+}
 
 /// Makes and checks capabilities, and draws numbers of address spaces, under one key.
 pub(crate) struct Capabilities {

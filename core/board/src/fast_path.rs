@@ -5,13 +5,15 @@
 //! for the answer. A write adds a cache line to look for its id and three to keep it. Nothing allocates, nothing is
 //! locked, and the work is bounded by the bytes of the message: a fragment of 64 KiB touches at most 17 pages.
 //!
-//! Anything else goes to the slow path unread: it checks the message itself.
+//! Anything else goes to another path unread, which checks the message itself; but what needs a capability and has none
+//! goes nowhere, so that no stranger fills the queue of those that have one.
 
 use std::sync::Arc;
 
 use yonder_wire::{AtomicOperation, Body, Direction, ErrorCode, Header, Kind, Message, PAYLOAD_BYTES_MAX, Rights};
 
 use crate::address::Pid;
+use crate::capability::needs_capability;
 use crate::node_core::{Memory, NodeCore, PageSource};
 use crate::recent::{NodeTime, Recent};
 use crate::reply::{Handled, Reply};
@@ -49,7 +51,7 @@ impl FastPath {
             return Handled::Dropped;
         }
         if !is_fast(header) {
-            return Handled::Slow;
+            return self.pass_on(message, now, reply);
         }
         let reply = Reply::new(header, now, reply);
         if message.verify().is_err() {
@@ -81,6 +83,21 @@ impl FastPath {
                 }
             }
             _ => reply.answer(0),
+        }
+    }
+
+    /// Looks whether another path is to see a message.
+    #[inline(never)]
+    fn pass_on(&self, message: &Message<'_>, now: NodeTime, reply: &mut [u8]) -> Handled {
+        let header = &message.header;
+        if !needs_capability(header) {
+            return Handled::Slow;
+        }
+        match self.board.capabilities.check(header.pid, header.capability, Rights::Read) {
+            Ok(_) => Handled::Slow,
+            // Only if it is what its sender has sent.
+            Err(_) if message.verify().is_err() => Reply::new(header, now, reply).refuse(ErrorCode::Corrupt),
+            Err(code) => Reply::new(header, now, reply).refuse(code),
         }
     }
 

@@ -14,8 +14,9 @@
 //! Files: `address` has the numbers; `page_table`, `moved` and `capability` are what the fast path reads, any thread
 //! without a lock, and `heat` what it counts; `board` joins them and `access` uses them; `recent` keeps operations from
 //! being executed twice; `fast_path`, `slow_path` with `messages`, and `extend_path` execute requests, and `reply`
-//! composes answers; `allocator`, `range`, `pool` with `quarantine`, `spaces` with `lease_clock`, `unlinking`,
-//! `migration`, `adoption`, `transfers` and `usage` are parts of the slow path, with one owner.
+//! composes answers; `allocation` with `allocator`, `range`, `pool` with `quarantine`, `spaces` with `lease_clock`,
+//! `unlinking`, `migration`, `adoption`, `transfers` and `usage` are parts of the slow path, with one owner. `source`
+//! says who shares what is bounded.
 //!
 //! Invariants: a page has at most one slot, and a physical page is in at most one entry, or free; memory is given to
 //! another page only after every data thread has let go of it, and zeroed; a request that is refused has changed
@@ -26,6 +27,7 @@
 mod access;
 mod address;
 mod adoption;
+mod allocation;
 mod allocator;
 mod atomic;
 mod capability;
@@ -44,6 +46,7 @@ mod range;
 mod recent;
 mod reply;
 mod slow_path;
+mod source;
 mod spaces;
 mod transfers;
 mod unlinking;
@@ -51,6 +54,7 @@ mod usage;
 
 pub use access::Access;
 pub use address::{PageSize, PhysicalPage, Pid, Piece, Pieces, VirtualPage};
+pub use capability::needs_capability;
 pub use extend_path::{CALL_RESULT_BYTES_MAX, CallEffect, ExtendPath, Path, path_of};
 pub use fast_path::FastPath;
 pub use lease_clock::LEASE_STEP_MAX;
@@ -61,5 +65,7 @@ pub use quarantine::NUMBERS_PER_PAGE;
 pub use recent::NodeTime;
 pub use reply::Handled;
 pub use slow_path::{Shell, SlowPath};
+pub use source::{Share, Source};
+pub use spaces::SpaceLimits;
 pub use unlinking::PIECE_PAGES_MAX;
 pub use usage::RegionUse;

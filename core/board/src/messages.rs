@@ -1,7 +1,8 @@
 //! The slow path's messages: [`SlowPath::execute`].
 //!
 //! Requests that change something are executed once, by the id of their first attempt; the rest is executed as often as
-//! it arrives. Invariant: what was remembered for one kind of request never answers another.
+//! it arrives. What needs no capability is remembered apart, so that strangers push nothing out that tenants have done.
+//! Invariant: what was remembered for one kind of request never answers another.
 
 use yonder_wire::{
     AdoptRequest, AllocateRequest, Allocated, Body, DISCARD_BYTES_MAX, Direction, ErrorCode, Header, Kind, Message,
@@ -9,30 +10,33 @@ use yonder_wire::{
 };
 
 use crate::address::Pid;
+use crate::capability::needs_capability;
 use crate::extend_path::{Path, path_of};
 use crate::fast_path::is_fast;
 use crate::node_core::{Memory, PageSource, Upkeep};
-use crate::recent::NodeTime;
+use crate::recent::{NodeTime, Recent};
 use crate::reply::{Handled, Reply};
 use crate::slow_path::{Shell, SlowPath};
+use crate::source::Source;
 
 /// How a request that is executed once has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
-    Created(Pid),
+    Created { pid: Pid, lease_ms: u32 },
     Allocated { address: u64, allocated: Allocated },
 }
 
 impl SlowPath {
-    /// Executes one message, and composes the answer at the start of `reply`. `now` is the node's clock, read after the
-    /// message had arrived.
+    /// Executes one message from `source`, and composes the answer at the start of `reply`. `now` is the node's clock,
+    /// read after the message had arrived.
     ///
     /// # Panics
     /// If `reply` has no room for a header.
     pub fn execute<M: Memory, P: PageSource, U: Upkeep>(
         &mut self,
         message: &Message<'_>,
+        source: Source,
         now: NodeTime,
         shell: &mut Shell<'_, M, P, U>,
         reply: &mut [u8],
@@ -46,9 +50,8 @@ impl SlowPath {
             return reply.refuse(ErrorCode::Corrupt);
         }
         // Who has no right to the address space leaves no trace. A space that is to be made has no capability yet.
-        if header.pid != 0
-            && header.kind.is_exactly_once()
-            && header.kind != Kind::CreateSpace
+        if header.kind.is_exactly_once()
+            && needs_capability(header)
             && let Err(code) = self.board.capabilities.check(header.pid, header.capability, Rights::Read)
         {
             return reply.refuse(code);
@@ -60,15 +63,16 @@ impl SlowPath {
             _ if path_of(header) == Path::Extend => reply.refuse(ErrorCode::Unsupported),
             Kind::Read | Kind::Write | Kind::Atomic => reply.refuse(ErrorCode::Unsupported),
             Kind::Abort if is_fast(header) => reply.refuse(ErrorCode::Unsupported),
-            Kind::Abort => match self.recent.abort(header, now) {
+            Kind::Abort => match self.recent_of(header).abort(header, now) {
                 Ok(executed) => reply.answer(executed),
                 Err(code) => reply.refuse(code),
             },
             Kind::Ping | Kind::Grant | Kind::Translate | Kind::Status => self.ask(header, now, reply),
             _ => {
-                let result = self.recent.ended(header, now).unwrap_or_else(|| {
-                    let result = self.change(message, now, shell);
-                    self.recent.keep(header, result, now);
+                let ended = self.recent_of(header).ended(header, now);
+                let result = ended.unwrap_or_else(|| {
+                    let result = self.change(message, source, now, shell);
+                    self.recent_of(header).keep(header, result, now);
                     result
                 });
                 self.answer(header, result, reply)
@@ -76,10 +80,18 @@ impl SlowPath {
         }
     }
 
+    /// Where is remembered how such a request has ended.
+    fn recent_of(&mut self, header: &Header) -> &mut Recent<Result<Outcome, ErrorCode>> {
+        if needs_capability(header) { &mut self.recent } else { &mut self.recent_of_strangers }
+    }
+
     /// Answers a request that changes nothing that would matter a second time.
     fn ask(&mut self, header: &Header, now: NodeTime, reply: Reply<'_>) -> Handled {
         let result = match header.kind {
-            Kind::Status => return reply.answer_body(header.address, &self.status()),
+            Kind::Status => match self.check(header, Rights::Read) {
+                Ok(_) => return reply.answer_body(header.address, &self.status()),
+                Err(code) => Err(code),
+            },
             Kind::Ping if header.pid == 0 => return reply.answer(0),
             Kind::Ping => self.check(header, Rights::Read).and_then(|pid| self.renew(pid, now)),
             Kind::Grant => match self.grant(header) {
@@ -109,6 +121,7 @@ impl SlowPath {
     fn change<M: Memory, P: PageSource, U: Upkeep>(
         &mut self,
         message: &Message<'_>,
+        source: Source,
         now: NodeTime,
         shell: &mut Shell<'_, M, P, U>,
     ) -> Result<Outcome, ErrorCode> {
@@ -119,12 +132,13 @@ impl SlowPath {
                 if header.pid != 0 {
                     return Err(ErrorCode::NotAllowed);
                 }
-                return self.create_space(None, header.length, now).map(Outcome::Created);
+                let (pid, lease_ms) = self.create_space_for(source, header.length, now)?;
+                return Ok(Outcome::Created { pid, lease_ms });
             }
             Kind::Allocate => {
                 let pid = self.check(header, Rights::Owner)?;
                 let request = AllocateRequest::from_bytes(message.payload).map_err(|_| ErrorCode::BadLength)?;
-                let (address, allocated) = self.allocate(pid, &request, shell)?;
+                let (address, allocated) = self.begin_allocate(pid, &request, header, shell)?;
                 return Ok(Outcome::Allocated { address, allocated });
             }
             Kind::Discard => {
@@ -168,9 +182,9 @@ impl SlowPath {
             (Kind::DestroySpace | Kind::Free | Kind::Discard | Kind::Adopt, Ok(Outcome::Done)) => {
                 reply.answer(header.length)
             }
-            (Kind::CreateSpace, Ok(Outcome::Created(pid))) => {
+            (Kind::CreateSpace, Ok(Outcome::Created { pid, lease_ms })) => {
                 let capability = self.capability(pid, Rights::Owner);
-                reply.answer_with(header.length, |answer| {
+                reply.answer_with(lease_ms, |answer| {
                     (answer.pid, answer.capability) = (pid.get(), capability);
                 })
             }

@@ -19,6 +19,7 @@ use crate::moved::{ClosedRanges, MovedRanges};
 use crate::page_table::PageTable;
 use crate::recent::NodeTime;
 use crate::slow_path::SlowPath;
+use crate::spaces::SpaceLimits;
 
 /// Bytes of a region on a node that no controller has told otherwise.
 const REGION_BYTES_DEFAULT: u64 = 1 << 30;
@@ -38,10 +39,10 @@ pub struct Config {
     /// A random number that only this node knows: capabilities are made with it.
     pub key: [u8; 16],
     /// Operations that a data thread remembers, and as many for the slow path; each takes about 40 bytes (slow path:
-    /// 92).
+    /// 92). Of what needs no capability, a sixteenth as many are remembered, apart.
     pub recent_max: usize,
-    /// Address spaces that there may be at a time.
-    pub spaces_max: usize,
+    /// Address spaces that there may be at a time, and for how long.
+    pub spaces: SpaceLimits,
     /// Pages that one piece of a free or of the end of an address space takes out of the page table, not 0:
     /// [`PIECE_PAGES_MAX`](crate::PIECE_PAGES_MAX) on a node.
     pub piece_pages_max: u32,

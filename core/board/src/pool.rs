@@ -101,6 +101,17 @@ impl Pool {
         is_more_held || !self.dirty.is_empty() || !self.freed.is_empty()
     }
 
+    /// Pages that are zeroed at a time while there may be other work.
+    pub(crate) fn cleaned_max(&self) -> usize {
+        self.cleaned_max
+    }
+
+    /// Whether the next page would have to be zeroed first, or waited for.
+    pub(crate) fn would_zero(&self) -> bool {
+        let has_old = !(self.dirty.is_empty() && self.freed.is_empty() && self.unmapped.is_empty());
+        self.clean.is_empty() && has_old
+    }
+
     /// Memory that reads as zeros, if some does already.
     pub(crate) fn take_clean(&mut self) -> Option<PhysicalPage> {
         self.clean.pop()

@@ -30,6 +30,8 @@ use std::collections::BinaryHeap;
 use yonder_units::Narrow;
 use yonder_wire::{ErrorCode, Header};
 
+use crate::source::Share;
+
 /// Nanoseconds on the node's clock.
 pub type NodeTime = u64;
 
@@ -40,12 +42,13 @@ const NOBODY: u64 = 0;
 /// 2^64 divided by the golden ratio.
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// Most requests that are voided at a time.
-const VOIDED_MAX: usize = 4096;
-/// Most of them in one address space, so that one client leaves room for others.
-const VOIDED_OF_SPACE_MAX: usize = 1024;
-/// How far ahead a request's time may be for it to be voided, so that there is room again at some time.
-const VOIDED_AHEAD_MAX: NodeTime = 3_600_000_000_000;
+/// Requests that are voided at a time, and how many of one address space.
+const VOIDED: Share = Share { places_max: 4096, of_one_max: 1024, few_max: 64 };
+/// How far ahead a request's time may be for it to be voided, so that there is room again soon. Any bound is sound:
+/// what is further ahead is refused as busy until it is not. A client stops when its lease is over by its own clock,
+/// and has heard the node's clock since that began; so what it claims is ahead by a lease, or by what its clock is
+/// wrong. This is five leases as clients ask for them.
+const VOIDED_AHEAD_MAX: NodeTime = 300_000_000_000;
 
 /// What to do with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -100,7 +103,7 @@ impl<R: Copy> Recent<R> {
         let empty =
             Set { ids: [NOBODY; WAYS], forgotten_before: 0, executed: [0; WAYS], next: 0, results: [None; WAYS] };
         let sets = vec![empty; capacity.div_ceil(WAYS)].into_boxed_slice();
-        Self { sets, voided: BinaryHeap::with_capacity(VOIDED_MAX) }
+        Self { sets, voided: BinaryHeap::with_capacity(VOIDED.places_max) }
     }
 
     /// What to do at `now` with a request whose first attempt was `first_id`, and was sent at `first_sent` or later.
@@ -137,7 +140,7 @@ impl<R: Copy> Recent<R> {
     /// Bytes that it takes, whatever is in it.
     #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
-        (size_of_val::<[Set<R>]>(&self.sets) + VOIDED_MAX * size_of::<Voided>()) as u64
+        (size_of_val::<[Set<R>]>(&self.sets) + VOIDED.places_max * size_of::<Voided>()) as u64
     }
 
     #[inline]
@@ -221,7 +224,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
             return Ok(0);
         }
         let of_space = self.voided.iter().filter(|Reverse(voided)| voided.pid == pid).count();
-        if self.voided.len() >= VOIDED_MAX || of_space >= VOIDED_OF_SPACE_MAX || time - now > VOIDED_AHEAD_MAX {
+        if !VOIDED.admits(self.voided.len(), of_space) || time - now > VOIDED_AHEAD_MAX {
             return Err(ErrorCode::Busy);
         }
         self.voided.push(Reverse(Voided { time, first_id, pid }));
@@ -291,7 +294,7 @@ mod tests {
                 let last = ids(2 * CAPACITY as u64).skip(3 * CAPACITY / 2);
                 let lost = last.filter(|id| recent.admit(*id, 5, 9) != Admission::Answer(())).count();
                 assert_eq!(lost, 0, "steps of {step} from {first}");
-                let bytes = recent.bytes() - (VOIDED_MAX * size_of::<Voided>()) as u64;
+                let bytes = recent.bytes() - (VOIDED.places_max * size_of::<Voided>()) as u64;
                 assert!(bytes <= 40 * CAPACITY as u64, "{bytes} bytes");
             }
         }
@@ -353,16 +356,21 @@ mod tests {
     fn there_is_a_limit_to_what_is_voided_and_there_is_room_again() {
         let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
         let of = |pid: u32, id: u64, time: u64| Header { pid, ..request(id, time) };
-        for id in 0..VOIDED_MAX as u64 {
-            let pid = (id / VOIDED_OF_SPACE_MAX as u64) as u32;
-            assert_eq!(recent.abort(&of(pid, 1 + id, 100), 1), Ok(0));
-            if (id + 1).is_multiple_of(VOIDED_OF_SPACE_MAX as u64) {
-                assert_eq!(recent.abort(&of(pid, 1 << 20, 100), 1), Err(ErrorCode::Busy), "{pid} has had its share");
+        let (mut id, mut pid) = (0, 0);
+        while recent.voided.len() < VOIDED.places_max {
+            let before = recent.voided.len();
+            while recent.abort(&of(pid, 1 + id, 100), 1) == Ok(0) {
+                id += 1;
             }
+            let few = before >= VOIDED.places_max * 3 / 4;
+            let share = if few { VOIDED.few_max } else { VOIDED.of_one_max };
+            assert_eq!(recent.voided.len(), before + share, "{pid} has had its share");
+            pid += 1;
         }
-        assert_eq!(recent.abort(&of(9, 1 << 20, 100), 1), Err(ErrorCode::Busy), "there is no more room");
-        assert_eq!(recent.abort(&of(9, 1 << 20, 101), 100), Ok(0), "there is again");
-        assert_eq!(recent.abort(&of(9, 1 << 21, 101 + VOIDED_AHEAD_MAX), 100), Err(ErrorCode::Busy));
+        let stranger = 1 << 20;
+        assert_eq!(recent.abort(&of(stranger, 1 << 20, 100), 1), Err(ErrorCode::Busy), "there is no more room");
+        assert_eq!(recent.abort(&of(stranger, 1 << 20, 101), 100), Ok(0), "there is again");
+        assert_eq!(recent.abort(&of(stranger, 1 << 21, 101 + VOIDED_AHEAD_MAX), 100), Err(ErrorCode::Busy));
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! [`SlowPath`]: makes and ends address spaces, allocates, frees, discards, and says how full the node is.
+//! [`SlowPath`]: makes and ends address spaces, frees, discards, and says how full the node is. It allocates in
+//! `allocation`.
 //!
 //! Each operation is there as a function, for offloads and the shell, and as a message, in `messages`. It never waits
 //! for data threads except to use freed memory again, and before a range moves, which is in `migration`.
@@ -9,26 +10,29 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use yonder_units::Narrow;
 
-use yonder_wire::{
-    AllocateRequest, Allocated, Backing, ErrorCode, Header, NodeStatus, Permission, Rights, Translation,
-};
+use yonder_wire::{Backing, ErrorCode, Header, NodeStatus, Permission, Rights, Translation};
 
 use crate::address::{PhysicalPage, Pid, Piece, VirtualPage};
 use crate::adoption::Adoptions;
+use crate::allocation::Provisions;
 use crate::allocator::{Allocator, Freed};
 use crate::messages::Outcome;
-use crate::moved::{Closed, ClosedRanges};
-use crate::node_core::{Memory, NodeCore, PageSource, Upkeep};
+use crate::moved::ClosedRanges;
+use crate::node_core::{Memory, NodeCore, Upkeep};
 use crate::page_table::Lookup;
 use crate::pool::Pool;
-use crate::range::{Exposed, Terms, Window};
+use crate::range::{Exposed, Window};
 use crate::recent::{NodeTime, Recent};
+use crate::source::Source;
 use crate::spaces::Spaces;
 use crate::transfers::Transfers;
 use crate::unlinking::{Progress, Unlinking};
 
 /// Zeros are written in pieces of this many bytes.
 const ZEROS_BYTES: usize = 4096;
+
+/// What needs no capability is remembered apart: one of so many of what else is.
+const STRANGERS_DIVISOR: usize = 16;
 
 /// Most address spaces whose lease is over that one turn ends.
 const EXPIRED_MAX: usize = 16;
@@ -55,8 +59,11 @@ pub struct SlowPath {
     pub(crate) adoptions: Adoptions,
     pub(crate) transfers: Transfers,
     pub(crate) recent: Recent<Result<Outcome, ErrorCode>>,
+    /// The same of requests that need no capability.
+    pub(crate) recent_of_strangers: Recent<Result<Outcome, ErrorCode>>,
     /// What goes in pieces.
     pub(crate) unlinking: VecDeque<Unlinking>,
+    pub(crate) provisions: Provisions,
     /// Address spaces that have begun or ended and whom the shell has not been told of.
     created: VecDeque<Pid>,
     ended: VecDeque<Pid>,
@@ -68,26 +75,41 @@ impl SlowPath {
             allocator: Allocator::new(Arc::clone(&board.table)),
             pool: Pool::new(board.config.pages, board.config.page_size),
             closed,
-            spaces: Spaces::new(board.config.spaces_max, board.config.lease_step_max),
+            spaces: Spaces::new(board.config.spaces, board.config.lease_step_max),
             adoptions: Adoptions::default(),
             transfers: Transfers::default(),
             recent: Recent::new(board.config.recent_max),
+            recent_of_strangers: Recent::new(board.config.recent_max.div_ceil(STRANGERS_DIVISOR)),
             unlinking: VecDeque::new(),
+            provisions: Provisions::default(),
             created: VecDeque::new(),
             ended: VecDeque::new(),
             board,
         }
     }
 
-    /// Makes an address space with the number `wanted`, or with one that is drawn, and a lease of `lease_ms`
-    /// milliseconds, or none if that is 0.
+    /// Makes an address space for the shell with the number `wanted`, or with one that is drawn, and a lease of
+    /// `lease_ms` milliseconds, or none if that is 0. It takes nothing from the shares of clients.
     ///
-    /// # Errors `BadAddress` if there is one with this number, `Busy` if what an earlier one had is still being freed,
+    /// # Errors
+    /// `BadAddress` if there is one with this number, `Busy` if what an earlier one had is still being freed,
     /// `OutOfMemory` if there are as many as there may be.
     pub fn create_space(&mut self, wanted: Option<Pid>, lease_ms: u32, now: NodeTime) -> Result<Pid, ErrorCode> {
         let pid = self.spaces.create(wanted, lease_ms, now, &self.board.capabilities)?;
         self.created.push_back(pid);
         Ok(pid)
+    }
+
+    /// Makes an address space for a client at `source`, and says how long its lease is.
+    pub(crate) fn create_space_for(
+        &mut self,
+        source: Source,
+        lease_ms: u32,
+        now: NodeTime,
+    ) -> Result<(Pid, u32), ErrorCode> {
+        let (pid, lease_ms) = self.spaces.create_for(source, lease_ms, now, &self.board.capabilities)?;
+        self.created.push_back(pid);
+        Ok((pid, lease_ms))
     }
 
     /// Ends an address space, and frees all it has: what is much of it by [`SlowPath::work`]. What another node was
@@ -105,6 +127,7 @@ impl SlowPath {
             return Err(ErrorCode::Busy);
         }
         self.end_adoptions_of(pid);
+        self.give_up_provisions_of(pid);
         self.spaces.remove(pid)?;
         // Before any of its memory is free, which may be mapped.
         self.pool.quarantine.end(pid);
@@ -185,53 +208,6 @@ impl SlowPath {
     /// and tells the offloads.
     pub fn take_ended(&mut self) -> Option<Pid> {
         self.ended.pop_front()
-    }
-
-    /// Allocates memory that reads as zeros; returns its first address, and what was allocated.
-    ///
-    /// # Errors
-    /// `BadCapability` if there is no such space; `BadLength` if nothing is asked for, or more than a space has;
-    /// `BadAddress` if the window is too small; `OutOfMemory` if there is no room; `Moved` or `Busy` if the window is
-    /// on another node or on its way.
-    pub fn allocate<M, P: PageSource, U: Upkeep>(
-        &mut self,
-        pid: Pid,
-        request: &AllocateRequest,
-        shell: &mut Shell<'_, M, P, U>,
-    ) -> Result<(u64, Allocated), ErrorCode> {
-        if !self.spaces.contains(pid) {
-            return Err(ErrorCode::BadCapability);
-        }
-        let size = self.board.config.page_size;
-        let pages = size.pages_for(request.bytes).filter(|_| request.bytes > 0).ok_or(ErrorCode::BadLength)?;
-        let window = self.window(request);
-        if window.pages() < pages {
-            return Err(ErrorCode::BadAddress);
-        }
-        // First, so that freed ranges do not keep slots that the search would have to go round.
-        self.pool.reclaim_freed(&mut self.allocator, shell.upkeep);
-        self.board.set_lacking(self.pool.quarantine.lacking());
-        let memory = match request.backing {
-            Backing::OnDemand => Vec::new(),
-            Backing::Now => self.take_pages(pages, shell)?,
-        };
-        let terms = Terms { permission: request.permission, backing: request.backing, exposed: Exposed::No };
-        let found = loop {
-            let found = self.allocator.allocate(pid, pages, terms, window, &self.closed);
-            // What was freed and is not usable yet may be what it lacks.
-            if found.is_ok() || !self.pool.reclaim_freed(&mut self.allocator, shell.upkeep) {
-                break found;
-            }
-        };
-        let Ok((first, retries)) = found else {
-            for page in memory {
-                self.pool.give_back(page);
-            }
-            let closed = if window == Window::ALL { None } else { self.closed.overlap(pid, window) };
-            return Err(closed.map_or(ErrorCode::OutOfMemory, Closed::code));
-        };
-        self.back(pid, first, memory);
-        Ok((size.address(first), Allocated { bytes: u64::from(pages) * size.bytes(), retries }))
     }
 
     /// Frees the allocation that begins at `address`. No request that arrives after this finds it; the pages of a long
@@ -370,30 +346,6 @@ impl SlowPath {
         has_more
     }
 
-    /// Memory for `pages` pages, all or none: the pool's first, then the data threads'.
-    pub(crate) fn take_pages<M, P: PageSource, U: Upkeep>(
-        &mut self,
-        pages: u32,
-        shell: &mut Shell<'_, M, P, U>,
-    ) -> Result<Vec<PhysicalPage>, ErrorCode> {
-        if pages > self.board.free_pages() {
-            return Err(ErrorCode::OutOfMemory);
-        }
-        let mut taken = Vec::with_capacity(pages as usize);
-        while taken.len() < pages as usize {
-            let page = self.pool.take(&mut self.allocator, shell.upkeep).or_else(|| shell.pages.take());
-            let Some(page) = page else {
-                // The rest is in the hands of data threads, which will use it or give it back.
-                for page in taken {
-                    self.pool.give_back(page);
-                }
-                return Err(ErrorCode::Busy);
-            };
-            taken.push(page);
-        }
-        Ok(taken)
-    }
-
     /// Counts the memory of a freed range as free, which others may use once no request does.
     pub(crate) fn retire(&mut self, freed: Freed) {
         self.board.count_unmapped(freed.memory.len());
@@ -416,25 +368,6 @@ impl SlowPath {
             }
             Some(Lookup::Moving) => Err(ErrorCode::Busy),
             None => Err(ErrorCode::BadAddress),
-        }
-    }
-
-    /// The whole pages of a request's window.
-    fn window(&self, request: &AllocateRequest) -> Window {
-        let size = self.board.config.page_size;
-        let number = |pages: u64| u32::try_from(pages).unwrap_or(u32::MAX);
-        let to = if request.to == 0 { u32::MAX } else { number(request.to / size.bytes()) };
-        Window::new(number(request.from.div_ceil(size.bytes())), to)
-    }
-
-    /// Gives the first pages of a new allocation their memory.
-    fn back(&self, pid: Pid, first: VirtualPage, memory: Vec<PhysicalPage>) {
-        self.board.count_mapped(memory.len());
-        for (page, memory) in (first.0..).zip(memory) {
-            let Some(Lookup::Reserved(slot, _)) = self.board.table.look_up(pid, VirtualPage(page)) else {
-                panic!("page {page} of a new allocation is in use");
-            };
-            self.board.table.map(slot, memory).expect("nobody knows the address yet");
         }
     }
 }

@@ -1,9 +1,11 @@
-//! [`Spaces`]: which address spaces there are, and until when.
+//! [`Spaces`]: which address spaces there are, and until when; [`SpaceLimits`]: how many, and for how long.
 //!
 //! An address space may have a lease: unless it is renewed, it ends when its time is over, so that what a client leaves
-//! behind when it fails is freed. One that is moving does not end meanwhile.
+//! behind when it fails is freed. One that is moving does not end meanwhile. What a client has made by message always
+//! has one, and counts as its source's; a controller's and an offload's have none, and are counted apart.
 //!
-//! One owner, the slow path. Invariant: an address space with a lease is in `expiries` once, at its time.
+//! One owner, the slow path. Invariants: an address space with a lease is in `expiries` once, at its time; `of_source`
+//! counts those that have a source.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
 
@@ -13,8 +15,37 @@ use crate::address::Pid;
 use crate::capability::Capabilities;
 use crate::lease_clock::LeaseClock;
 use crate::recent::NodeTime;
+use crate::source::{Share, Source};
 
 const NANOS_PER_MILLISECOND: u64 = 1_000_000;
+/// One source may have one of so many address spaces.
+const SHARE_DIVISOR: usize = 8;
+/// Most that it may have of the last quarter.
+const FEW_MAX: usize = 16;
+
+/// How many address spaces there may be, and how long those last that nobody renews.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct SpaceLimits {
+    /// Address spaces of clients at a time; and as many that the shell has made.
+    pub spaces_max: usize,
+    /// Lease of a client's address space that was made without one, in milliseconds.
+    pub lease_default_ms: u32,
+    /// Longest lease that a client may ask for, in milliseconds.
+    pub lease_max_ms: u32,
+}
+
+impl SpaceLimits {
+    /// So many address spaces, with leases of seven weeks: as good as none.
+    #[must_use]
+    pub const fn of(spaces_max: usize) -> Self {
+        Self { spaces_max, lease_default_ms: u32::MAX, lease_max_ms: u32::MAX }
+    }
+
+    fn share(&self) -> Share {
+        let of_one_max = self.spaces_max.div_ceil(SHARE_DIVISOR);
+        Share { places_max: self.spaces_max, of_one_max, few_max: FEW_MAX }
+    }
+}
 
 /// The address spaces of a node.
 #[derive(Debug)]
@@ -25,7 +56,10 @@ pub(crate) struct Spaces {
     /// Ends of leases, on `clock`.
     expiries: BTreeSet<(NodeTime, Pid)>,
     clock: LeaseClock,
-    spaces_max: usize,
+    limits: SpaceLimits,
+    /// How many address spaces of clients there are, in all and by source.
+    of_clients: usize,
+    of_source: HashMap<Source, usize>,
     /// How many numbers have been drawn.
     turn: u64,
 }
@@ -34,17 +68,52 @@ pub(crate) struct Spaces {
 struct Space {
     /// Its length, and its end on the clock of leases; `None` if it has no lease.
     lease: Option<(u64, NodeTime)>,
+    /// Where it was asked for; `None` if the shell has made it.
+    source: Option<Source>,
     /// Ranges that are moving.
     moves: u32,
 }
 
 impl Spaces {
-    pub(crate) fn new(spaces_max: usize, lease_step_max: NodeTime) -> Self {
-        let (spaces, ending, expiries) = (HashMap::new(), HashSet::new(), BTreeSet::new());
-        Self { spaces, ending, expiries, clock: LeaseClock::new(lease_step_max), spaces_max, turn: 0 }
+    pub(crate) fn new(limits: SpaceLimits, lease_step_max: NodeTime) -> Self {
+        Self {
+            spaces: HashMap::new(),
+            ending: HashSet::new(),
+            expiries: BTreeSet::new(),
+            clock: LeaseClock::new(lease_step_max),
+            limits,
+            of_clients: 0,
+            of_source: HashMap::new(),
+            turn: 0,
+        }
     }
 
-    /// Makes an address space with the number `wanted`, or with one that is drawn. Without a lease if that is 0.
+    /// Makes an address space for a client at `source`, and says how long its lease is.
+    ///
+    /// # Errors
+    /// `BadLength` if the lease would be longer than it may be, `OutOfMemory` if the source has its share.
+    pub(crate) fn create_for(
+        &mut self,
+        source: Source,
+        lease_ms: u32,
+        now: NodeTime,
+        numbers: &Capabilities,
+    ) -> Result<(Pid, u32), ErrorCode> {
+        let lease_ms = if lease_ms == 0 { self.limits.lease_default_ms } else { lease_ms };
+        if lease_ms > self.limits.lease_max_ms {
+            return Err(ErrorCode::BadLength);
+        }
+        let own = self.of_source.get(&source).copied().unwrap_or(0);
+        if !self.limits.share().admits(self.of_clients, own) {
+            return Err(ErrorCode::OutOfMemory);
+        }
+        let pid = self.draw(numbers).ok_or(ErrorCode::OutOfMemory)?;
+        self.insert(pid, lease_ms, Some(source), now);
+        Ok((pid, lease_ms))
+    }
+
+    /// Makes an address space for the shell, with the number `wanted`, or with one that is drawn. Without a lease if
+    /// that is 0.
     pub(crate) fn create(
         &mut self,
         wanted: Option<Pid>,
@@ -52,7 +121,7 @@ impl Spaces {
         now: NodeTime,
         numbers: &Capabilities,
     ) -> Result<Pid, ErrorCode> {
-        if self.spaces.len() >= self.spaces_max {
+        if self.spaces.len() - self.of_clients >= self.limits.spaces_max {
             return Err(ErrorCode::OutOfMemory);
         }
         let pid = match wanted {
@@ -61,11 +130,7 @@ impl Spaces {
             Some(pid) => pid,
             None => self.draw(numbers).ok_or(ErrorCode::OutOfMemory)?,
         };
-        let length = u64::from(lease_ms) * NANOS_PER_MILLISECOND;
-        let now = self.clock.look(now);
-        let lease = (length > 0).then(|| (length, now.saturating_add(length)));
-        self.expiries.extend(lease.map(|(_, end)| (end, pid)));
-        self.spaces.insert(pid, Space { lease, moves: 0 });
+        self.insert(pid, lease_ms, None, now);
         Ok(pid)
     }
 
@@ -100,6 +165,14 @@ impl Spaces {
         }
         if let Some((_, end)) = space.lease {
             self.expiries.remove(&(end, pid));
+        }
+        if let Some(source) = space.source {
+            self.of_clients -= 1;
+            let own = self.of_source.get_mut(&source).expect("it counts this one");
+            *own -= 1;
+            if *own == 0 {
+                self.of_source.remove(&source);
+            }
         }
         self.spaces.remove(&pid);
         self.ending.insert(pid);
@@ -151,6 +224,18 @@ impl Spaces {
     /// Notes that a range of an address space no longer moves.
     pub(crate) fn end_move(&mut self, pid: Pid) {
         self.spaces.get_mut(&pid).expect("a space that moves is not ended").moves -= 1;
+    }
+
+    fn insert(&mut self, pid: Pid, lease_ms: u32, source: Option<Source>, now: NodeTime) {
+        let length = u64::from(lease_ms) * NANOS_PER_MILLISECOND;
+        let now = self.clock.look(now);
+        let lease = (length > 0).then(|| (length, now.saturating_add(length)));
+        self.expiries.extend(lease.map(|(_, end)| (end, pid)));
+        if let Some(source) = source {
+            self.of_clients += 1;
+            *self.of_source.entry(source).or_default() += 1;
+        }
+        self.spaces.insert(pid, Space { lease, source, moves: 0 });
     }
 
     /// A number that no address space had before; `None` once there are none.

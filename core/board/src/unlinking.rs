@@ -6,6 +6,8 @@
 //! for it is refused as busy meanwhile, and so are its copies and its abort: whether it was executed is said when it
 //! has been, and then as once for all.
 //!
+//! An allocation that waits for memory, in `allocation`, is work of the same kind.
+//!
 //! Invariant: a request whose work is under way is neither executed again nor aborted.
 
 use std::ops::Range;
@@ -14,9 +16,10 @@ use yonder_wire::{ErrorCode, Header};
 
 use crate::address::{Pid, VirtualPage};
 use crate::messages::Outcome;
+use crate::node_core::{PageSource, Upkeep};
 use crate::range::Window;
 use crate::recent::NodeTime;
-use crate::slow_path::SlowPath;
+use crate::slow_path::{Shell, SlowPath};
 
 /// Pages that a node takes out of the page table in one piece: some tens of microseconds. A simulator takes fewer.
 pub const PIECE_PAGES_MAX: u32 = 256;
@@ -72,7 +75,8 @@ impl SlowPath {
     /// Whether the request with `header`, or the one that it aborts, is under way.
     #[must_use]
     pub fn is_under_way(&self, header: &Header) -> bool {
-        self.unlinking.iter().any(|work| work.asked.as_ref().is_some_and(|asked| asked.first_id == header.first_id))
+        let is_asked = |work: &Unlinking| work.asked.as_ref().is_some_and(|asked| asked.first_id == header.first_id);
+        self.provisions.has(header.first_id) || self.unlinking.iter().any(is_asked)
     }
 
     /// Whether pages of a range that was freed may still be found there: they belong to no allocation, so they would
@@ -87,13 +91,19 @@ impl SlowPath {
     /// Whether there is work that was begun and not finished.
     #[must_use]
     pub fn has_work(&self) -> bool {
-        !self.unlinking.is_empty()
+        !(self.unlinking.is_empty() && self.provisions.is_empty())
     }
 
-    /// One bounded piece of the work that was begun; of another one each time, if there are several. Returns whether
-    /// there is more: to be called between requests.
-    pub fn work(&mut self, now: NodeTime) -> bool {
-        let Some(mut work) = self.unlinking.pop_front() else { return false };
+    /// One bounded piece of each kind of work that was begun, for another request each time, if there are several.
+    /// Returns whether there is more: to be called between requests.
+    pub fn work<M, P: PageSource, U: Upkeep>(&mut self, now: NodeTime, shell: &mut Shell<'_, M, P, U>) -> bool {
+        self.unlink_next(now);
+        self.work_on_provisions(now, shell);
+        self.has_work()
+    }
+
+    fn unlink_next(&mut self, now: NodeTime) {
+        let Some(mut work) = self.unlinking.pop_front() else { return };
         match self.unlink_piece(&mut work) {
             Progress::Begun => self.unlinking.push_back(work),
             Progress::Done => {
@@ -102,7 +112,6 @@ impl SlowPath {
                 }
             }
         }
-        !self.unlinking.is_empty()
     }
 
     fn begin(&mut self, mut work: Unlinking) -> Progress {

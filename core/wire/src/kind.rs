@@ -22,8 +22,8 @@ pub enum Kind {
     /// Gives the request named by `first_id` up: from the answer on it is never executed. `length` of the answer is 1
     /// if it had been executed before.
     Abort = 6,
-    /// Makes an address space, whose number the node draws; `length` is its lease in milliseconds, or 0. The answer has
-    /// its PID and capability.
+    /// Makes an address space, whose number the node draws; `length` is its lease in milliseconds, or 0 for the node's
+    /// own. The answer has its PID, its capability, and in `length` the lease that it has.
     CreateSpace = 7,
     /// Ends an address space: all its memory is freed.
     DestroySpace = 8,
@@ -36,11 +36,13 @@ pub enum Kind {
     Discard = 11,
     /// Asks for a capability with the rights in `length`, as [`Rights`](crate::Rights) are numbered.
     Grant = 12,
-    /// Asks where in the node's exported memory `address` lies: answered by [`Translation`](crate::Translation).
+    /// Asks where in the node's exported memory `address` lies: answered by [`Translation`](crate::Translation). Only
+    /// for those who were handed that memory.
     Translate = 13,
     /// Calls the offload with the number in `address`; the payloads are its arguments and its answer.
     Call = 14,
-    /// Asks how full the node is: answered by [`NodeStatus`](crate::NodeStatus).
+    /// Asks how full the node is: answered by [`NodeStatus`](crate::NodeStatus). Any right to an address space allows
+    /// it.
     Status = 15,
     /// Takes a range of an address space over from another node, stage by stage: [`AdoptRequest`](crate::AdoptRequest).
     /// `address` is where the bytes of a fill belong.

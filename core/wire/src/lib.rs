@@ -37,5 +37,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 /// Most bytes of one discard, or a page of the node if that has more: as many as a node makes read as zeros without
 /// holding others up. A power of two.
 pub const DISCARD_BYTES_MAX: u64 = 1 << 20;
+/// Longest lease of an address space in milliseconds, and that of one made without, unless a node was told otherwise: a
+/// day.
+pub const LEASE_MS_MAX: u32 = 24 * 3600 * 1000;
 /// Most bytes in one message.
 pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX;

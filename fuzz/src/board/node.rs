@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use yonder_board::{
     CallEffect, Config, ExtendPath, FastPath, Handled, NodeCore, PIECE_PAGES_MAX, PageSize, Path, Shell, SlowPath,
-    path_of,
+    Source, SpaceLimits, path_of,
 };
 use yonder_simulation::{Janitor, Pages, encoded};
 use yonder_wire::{
@@ -69,7 +69,7 @@ impl Node {
             seed: 1,
             key: key.to_le_bytes(),
             recent_max: 70,
-            spaces_max: 8,
+            spaces: SpaceLimits::of(64),
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: u64::MAX,
         };
@@ -132,6 +132,7 @@ impl Node {
         let mut reply = std::mem::take(&mut self.reply);
         let handled = self.handle(&message, now, &mut reply[..room.max(HEADER_BYTES)]);
         self.reply = reply;
+        while self.slow_path(|slow, shell| slow.work(now, shell)) {}
         while self.slow.take_created().is_some() || self.slow.take_ended().is_some() {}
         assert!(self.board.free_pages() <= PAGES);
         let Handled::Reply(length) = handled else {
@@ -153,7 +154,7 @@ impl Node {
                 let handled = self.extend.admit(message, now, |pid| slow.spaces().contains(&pid), reply);
                 if handled == Handled::Slow { self.call(message, now, reply) } else { handled }
             }
-            _ => self.slow_path(|slow, shell| slow.execute(message, now, shell, reply)),
+            _ => self.slow_path(|slow, shell| slow.execute(message, Source(1), now, shell, reply)),
         }
     }
 

@@ -16,6 +16,7 @@ use yonder_wire::{ErrorCode, Rights};
 use crate::Shared;
 use crate::carrier::carry;
 use crate::crash::crashing;
+use crate::errand::SlowShell;
 
 /// Regions that one errand to the slow path looks at, so that requests do not wait for the whole report.
 const REGIONS_PER_ERRAND: usize = 8;
@@ -106,14 +107,14 @@ impl Agent {
     /// Returns when nothing is left of an address space that ends, or the node stops. Each errand does a piece of what
     /// is left, and requests go between.
     fn wait_until_ended(&self, pid: Pid) {
-        let ends = move |slow: &mut SlowPath| {
+        let ends = move |slow: &mut SlowPath, shell: &mut SlowShell<'_, '_>| {
             let is_ending = slow.is_ending(pid);
             if is_ending {
-                slow.work(yonder_clock::now());
+                slow.work(yonder_clock::now(), shell);
             }
             is_ending
         };
-        while self.shared.on_slow_path(move |slow, _| ends(slow)) == Some(true) {}
+        while self.shared.on_slow_path(ends) == Some(true) {}
     }
 
     /// The addresses of a region.

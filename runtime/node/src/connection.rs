@@ -7,21 +7,23 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use yonder_board::needs_capability;
 use yonder_wire::{
-    Body, Direction, ErrorCode, Greeting, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, Welcome, WireError,
+    Body, Direction, ErrorCode, Greeting, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, Welcome, WireError, split,
 };
 
 use crate::Shared;
+use crate::connections::Guest;
 use crate::event_loop::Inbox;
 use crate::forward::{AnswerTo, Peer};
-use crate::serve::{Served, Server, compose_welcome, refuse};
+use crate::serve::{Served, Server, code_of, compose_welcome, refuse};
 use crate::stats::Batch;
 
 /// Bytes of each of the two buffers: some 60 pages a system call.
@@ -78,8 +80,7 @@ enum Stage {
 /// One connection.
 #[derive(Debug)]
 pub(crate) struct Connection {
-    socket: OwnedFd,
-    transport: Transport,
+    guest: Arc<Guest>,
     /// Who has the node's memory, if it was handed over.
     peer: Option<Arc<Peer>>,
     stage: Stage,
@@ -95,11 +96,10 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// A connection whose peer has not greeted yet.
-    pub(crate) fn new(socket: OwnedFd, transport: Transport, now: Instant) -> Self {
+    pub(crate) fn new(guest: Guest, now: Instant) -> Self {
         Self {
-            socket,
-            transport,
-            peer: (transport == Transport::Shm).then(Arc::default),
+            peer: (guest.transport == Transport::Shm).then(Arc::default),
+            guest: Arc::new(guest),
             stage: Stage::Greeting { deadline: now + GREETING_TIME_MAX },
             received: MessageBuffer::new(BUFFER_BYTES),
             replies: MessageBuffer::new(BUFFER_BYTES),
@@ -107,6 +107,11 @@ impl Connection {
             forwarded: 0,
             is_stalled: false,
         }
+    }
+
+    /// What others know of it.
+    pub(crate) fn guest(&self) -> &Arc<Guest> {
+        &self.guest
     }
 
     /// The process that has the node's memory, if it was handed over.
@@ -123,7 +128,8 @@ impl Connection {
     }
 
     /// Waits for the greeting without blocking, and answers it. Whoever serves the connection from then on, or `None`.
-    /// `choose` says who that is for a peer that names the thread that served it before, or none.
+    /// `choose` says who that is for a peer that names the thread that served it before, or none. Refuses it as busy if
+    /// there is no place for it.
     pub(crate) fn greet(
         &mut self,
         shared: &Shared,
@@ -138,6 +144,9 @@ impl Connection {
         message.verify()?;
         let greeting = Greeting::from_bytes(message.payload)?;
         self.received.consume(bytes);
+        if !shared.connections.enter(&self.guest) {
+            return Err(self.refuse(ErrorCode::Busy));
+        }
         let home = choose(greeting.home);
         self.stage = Stage::Open;
         self.welcome(&hello, &shared.welcome(home), shared)?;
@@ -166,6 +175,10 @@ impl Connection {
     pub(crate) fn answered(&mut self, bytes: Box<[u8]>) {
         assert!(self.forwarded > 0, "an answer to nothing");
         self.forwarded -= 1;
+        // Whose lease begins is not to lose its lane before it has used it.
+        if split(&bytes).is_ok_and(|answer| answer.is_some_and(|answer| has_made_a_space(&answer.header))) {
+            self.guest.trust();
+        }
         self.late.push_back(bytes);
     }
 
@@ -219,13 +232,24 @@ impl Connection {
             let Some(message) = self.received.message()? else { return Ok(false) };
             let (request, bytes) = (message.header, message.bytes());
             let may_forward = self.forwarded < FORWARDED_MAX;
-            let peer = &self.peer;
-            let answer_to =
-                || may_forward.then(|| AnswerTo::Stream { inbox: Arc::clone(inbox), token, peer: peer.clone() });
-            match server.serve(&message, reply, batch, answer_to) {
-                Served::Answered(composed) => self.replies.composed(composed),
-                Served::Forwarded => self.forwarded += 1,
+            let (peer, source) = (&self.peer, self.guest.source);
+            let answer_to = || {
+                may_forward.then(|| AnswerTo::Stream { inbox: Arc::clone(inbox), token, source, peer: peer.clone() })
+            };
+            let is_right = match server.serve(&message, reply, batch, answer_to) {
+                Served::Answered(composed) => {
+                    let is_right = code_of(reply) == 0;
+                    self.replies.composed(composed);
+                    is_right
+                }
+                Served::Forwarded => {
+                    self.forwarded += 1;
+                    true
+                }
                 Served::NotARequest => return Err(Closed::Unexpected(request.kind)),
+            };
+            if is_right && needs_capability(&request) {
+                self.guest.trust();
             }
             self.received.consume(bytes);
         }
@@ -235,7 +259,7 @@ impl Connection {
         let reply = self.replies.room_for_message().expect("nothing was sent before the welcome");
         let bytes = compose_welcome(hello, yonder_clock::now(), welcome, reply);
         self.replies.composed(bytes);
-        if self.transport == Transport::Tcp {
+        if self.guest.transport == Transport::Tcp {
             return self.send();
         }
         let files = [shared.memory.file()];
@@ -244,7 +268,7 @@ impl Connection {
         let pushed = control.push(SendAncillaryMessage::ScmRights(&files));
         assert!(pushed, "the space is made for one descriptor");
         let slices = [IoSlice::new(self.replies.pending())];
-        let sent = rustix::net::sendmsg(&self.socket, &slices, &mut control, SendFlags::NOSIGNAL);
+        let sent = rustix::net::sendmsg(&self.guest.socket, &slices, &mut control, SendFlags::NOSIGNAL);
         self.replies.consume(sent.map_err(Closed::Gone)?);
         Ok(())
     }
@@ -252,7 +276,11 @@ impl Connection {
     /// Sends what the socket takes.
     fn send(&mut self) -> Result<(), Closed> {
         while !self.replies.is_empty() {
-            match rustix::net::send(&self.socket, self.replies.pending(), SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+            match rustix::net::send(
+                &self.guest.socket,
+                self.replies.pending(),
+                SendFlags::NOSIGNAL | SendFlags::DONTWAIT,
+            ) {
                 Ok(bytes) => self.replies.consume(bytes),
                 Err(Errno::AGAIN) => break,
                 Err(Errno::INTR) => {}
@@ -265,10 +293,11 @@ impl Connection {
     /// Receives once. More that has arrived makes the socket ready again, after the other connections had their turn.
     fn receive(&mut self) -> Result<(), Closed> {
         loop {
-            match rustix::net::recv(&self.socket, self.received.room(), RecvFlags::DONTWAIT) {
+            match rustix::net::recv(&self.guest.socket, self.received.room(), RecvFlags::DONTWAIT) {
                 Ok((_, 0)) => return Err(Closed::Gone(Errno::PIPE)),
                 Ok((_, bytes)) => {
                     self.received.received(bytes);
+                    self.guest.touch(yonder_clock::now());
                     return Ok(());
                 }
                 Err(Errno::AGAIN) => return Ok(()),
@@ -279,8 +308,12 @@ impl Connection {
     }
 }
 
+fn has_made_a_space(answer: &Header) -> bool {
+    answer.kind == Kind::CreateSpace && !answer.is_refusal()
+}
+
 impl AsFd for Connection {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.socket.as_fd()
+        self.guest.socket.as_fd()
     }
 }

@@ -2,8 +2,13 @@
 //!
 //! A peer that comes back names the thread that served it before and gets it again, because that thread remembers what
 //! it has executed. The others are dealt in turn.
+//!
+//! Connections that have not greeted are few: for a new one the oldest goes, of the source that has most of them. Those
+//! that have greeted are counted by `connections`.
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,13 +17,15 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, sockopt};
+use yonder_board::Source;
 use yonder_datagram::peer::Peer;
 use yonder_wire::ErrorCode;
 
-use crate::Shared;
 use crate::connection::{Closed, Connection, Transport};
+use crate::connections::Guest;
 use crate::event_loop::{Arrival, Inbox, Poll, close};
 use crate::listen::{Listen, Listener};
+use crate::{Shared, source};
 
 /// Idle time after which the kernel asks whether the peer is there, how often, and how many times.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -98,18 +105,22 @@ impl Control {
             tracing::debug!("a connection broke while it was accepted: {errno}");
             return;
         }
+        let Some(source) = source_of(&socket, transport) else {
+            tracing::debug!("a connection broke while it was accepted");
+            return;
+        };
         let is_stranger = transport == Transport::Shm && !is_trusted(&socket);
-        let mut connection = Connection::new(socket, transport, Instant::now());
+        let guest = Guest::new(socket, transport, source, yonder_clock::now());
+        let mut connection = Connection::new(guest, Instant::now());
         if is_stranger {
             let refused = connection.refuse(ErrorCode::NotAllowed);
             tracing::warn!("a connection of another user is not taken: {refused}");
             return;
         }
-        if !self.shared.counters.try_connect(self.shared.connections_max) {
-            let refused = connection.refuse(ErrorCode::Busy);
-            tracing::warn!("connection not taken, {} are open: {refused}", self.shared.connections_max);
-            return;
+        if self.silent.len() >= self.shared.silent_max {
+            self.end_oldest();
         }
+        self.shared.counters.connected();
         match self.poll.watch(&connection, EventFlags::IN) {
             Ok(token) => {
                 self.silent.insert(token, connection);
@@ -141,6 +152,22 @@ impl Control {
         let connection = self.silent.remove(&token).expect("it was just looked at");
         let (_, inbox) = self.homes.iter().find(|(number, _)| *number == home).expect("it was chosen from these");
         inbox.send(Arrival::Connection(connection));
+    }
+
+    /// Ends the oldest silent connection of the source that has most of them.
+    fn end_oldest(&mut self) {
+        let mut by_source: HashMap<Source, (usize, u64)> = HashMap::new();
+        for (token, connection) in &self.silent {
+            let (count, oldest) = by_source.entry(connection.guest().source).or_insert((0, *token));
+            (*count, *oldest) = (*count + 1, (*oldest).min(*token));
+        }
+        let most = by_source.into_values().max_by_key(|(count, oldest)| (*count, Reverse(*oldest)));
+        if let Some((_, oldest)) = most
+            && let Some(connection) = self.silent.get_mut(&oldest)
+        {
+            let refused = connection.refuse(ErrorCode::Busy);
+            self.end(oldest, refused);
+        }
     }
 
     fn end(&mut self, token: u64, reason: Closed) {
@@ -178,6 +205,17 @@ impl Control {
 fn is_trusted(socket: &OwnedFd) -> bool {
     let own = rustix::process::geteuid().as_raw();
     Peer::of(socket).is_ok_and(|peer| peer.uid == own || peer.uid == 0)
+}
+
+/// Where a connection comes from, unless it has gone already.
+fn source_of(socket: &OwnedFd, transport: Transport) -> Option<Source> {
+    match transport {
+        Transport::Tcp => {
+            let address = SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()?;
+            Some(source::of_address(address.ip()))
+        }
+        Transport::Shm => Peer::of(socket).ok().map(|peer| source::of_user(peer.uid)),
+    }
 }
 
 /// Small messages go out at once, and a peer that has vanished is noticed.

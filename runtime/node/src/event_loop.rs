@@ -221,6 +221,7 @@ pub(crate) fn close(shared: &Shared, connection: &Connection, reason: Closed) {
     } else {
         tracing::debug!("connection closed: {reason}");
     }
+    shared.connections.leave(connection.guest());
     shared.counters.disconnected();
     // Whoever broke the protocol is alive, and may have memory mapped for as long as it lives: nothing says when it
     // ends.

@@ -1,4 +1,4 @@
-//! The extend path's thread: runs offloads, one call after the other.
+//! The extend path's thread: runs offloads, one call after the other, of each sender in turn.
 //!
 //! Every offload has an address space of its own, which it gets and fills through the slow path. Bytes it reaches
 //! directly, as data threads do: each access is a visit, so that it never holds up freed memory while it waits for the
@@ -20,7 +20,7 @@ use yonder_wire::{AllocateRequest, AtomicOperation, Backing, ErrorCode, Header, 
 
 use crate::Shared;
 use crate::forward::SlowPathQueue;
-use crate::serve::is_refusal;
+use crate::serve::code_of;
 
 /// Longest time between two looks at the order to stop.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
@@ -121,7 +121,7 @@ impl Host {
                 handled => handled,
             };
             if let Handled::Reply(bytes) = handled {
-                shared.counters.answered(&message.header, is_refusal(reply));
+                shared.counters.answered(&message.header, code_of(reply));
                 request.answer_to.send(&reply[..bytes]);
             }
         }

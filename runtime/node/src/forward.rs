@@ -1,23 +1,23 @@
 //! Requests that a data thread does not execute itself, and the way back for their answers.
 //!
-//! The slow path and the extend path are a thread each, with a [`SlowPathQueue`] where data threads put requests. An
+//! The slow path and the extend path are a thread each, with a [`SlowPathQueue`] where data threads put requests and of
+//! which it takes one in turn ([`Turns`]). What needs a capability was found to have one before it comes here. An
 //! answer goes to where the request came from: a datagram straight to its sender, a stream through the inbox of the
 //! thread that has it.
 
 use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
 
-use crossbeam_queue::ArrayQueue;
 use rustix::net::SendFlags;
+use yonder_board::{Source, needs_capability};
 use yonder_datagram::{Address, DATAGRAM_BYTES_MAX};
-use yonder_wire::MESSAGE_BYTES_MAX;
+use yonder_wire::{Header, MESSAGE_BYTES_MAX, Message};
 
 use crate::event_loop::{Arrival, Inbox};
-
-/// Requests that may wait in a queue.
-const WAITING_MAX: usize = 1024;
+use crate::source;
+use crate::turns::{Party, Turns};
 
 /// Where an answer goes.
 #[derive(Clone, Debug)]
@@ -25,7 +25,7 @@ pub(crate) enum AnswerTo {
     /// To a peer, from the socket that received the request.
     Datagram { socket: Arc<UdpSocket>, to: Address },
     /// To a connection of an event loop.
-    Stream { inbox: Arc<Inbox>, token: u64, peer: Option<Arc<Peer>> },
+    Stream { inbox: Arc<Inbox>, token: u64, source: Source, peer: Option<Arc<Peer>> },
 }
 
 /// A process on this machine that was handed the node's memory, and may have some of it mapped until it has gone. The
@@ -54,6 +54,8 @@ pub(crate) enum Lane {
     Peer(Option<SocketAddr>),
     /// A connection: of which loop, and its token there.
     Connection(usize, u64),
+    /// Any, from what may be this host.
+    Stranger(Source),
 }
 
 impl AnswerTo {
@@ -65,11 +67,26 @@ impl AnswerTo {
         }
     }
 
-    /// The lane that the request came by.
-    pub(crate) fn lane(&self) -> Lane {
+    /// The host or the user that the request came from, as far as can be told.
+    pub(crate) fn source(&self) -> Source {
         match self {
-            Self::Datagram { to, .. } => Lane::Peer(to.to_socket_addr()),
-            Self::Stream { inbox, token, .. } => Lane::Connection(Arc::as_ptr(inbox).addr(), *token),
+            Self::Datagram { to, .. } => {
+                let unspecified = std::net::Ipv6Addr::UNSPECIFIED.into();
+                source::of_address(to.to_socket_addr().map_or(unspecified, |to| to.ip()))
+            }
+            Self::Stream { source, .. } => *source,
+        }
+    }
+
+    /// Who waits with `request`, and the lane that it came by.
+    fn sender(&self, request: &Header) -> (Party, Lane) {
+        let source = self.source();
+        match self {
+            Self::Datagram { .. } if !needs_capability(request) => (Party::Strangers, Lane::Stranger(source)),
+            Self::Datagram { to, .. } => (Party::Host(source), Lane::Peer(to.to_socket_addr())),
+            Self::Stream { inbox, token, .. } => {
+                (Party::Host(source), Lane::Connection(Arc::as_ptr(inbox).addr(), *token))
+            }
         }
     }
 
@@ -108,14 +125,14 @@ pub(crate) struct Forwarded {
 /// Where requests wait for the one thread that executes them.
 #[derive(Debug)]
 pub(crate) struct SlowPathQueue {
-    waiting: ArrayQueue<Forwarded>,
+    waiting: Mutex<Turns>,
     /// The thread, once it runs.
     server: OnceLock<Thread>,
 }
 
 impl SlowPathQueue {
     pub(crate) fn new() -> Self {
-        Self { waiting: ArrayQueue::new(WAITING_MAX), server: OnceLock::new() }
+        Self { waiting: Mutex::default(), server: OnceLock::new() }
     }
 
     /// Makes the calling thread the one that is woken.
@@ -124,17 +141,23 @@ impl SlowPathQueue {
         assert!(taken.is_ok(), "a queue has one thread");
     }
 
-    /// Puts a copy of `message`, a whole one, into the queue; false if there is no room.
-    pub(crate) fn put(&self, message: &[u8], answer_to: AnswerTo) -> bool {
-        let forwarded = Forwarded { bytes: message.into(), answer_to };
-        let has_room = self.waiting.push(forwarded).is_ok();
+    /// Puts a copy of `message` into the queue; false if there is no room.
+    pub(crate) fn put(&self, message: &Message<'_>, answer_to: AnswerTo) -> bool {
+        let (party, lane) = answer_to.sender(&message.header);
+        let forwarded = Forwarded { bytes: message.as_bytes().into(), answer_to };
+        let has_room = self.turns().put(party, lane, forwarded);
         self.wake();
         has_room
     }
 
-    /// The request that has waited longest.
+    /// The request whose turn it is.
     pub(crate) fn take(&self) -> Option<Forwarded> {
-        self.waiting.pop()
+        self.turns().next()
+    }
+
+    /// Held for as long as one request takes to be put in or taken out.
+    fn turns(&self) -> std::sync::MutexGuard<'_, Turns> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Makes the thread look at its queue, its deadlines and the order to stop.

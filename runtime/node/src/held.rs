@@ -35,13 +35,13 @@ fn far_memory(node: &Node, local: u64) -> Option<FarMemory> {
 }
 
 /// A slow path that stands still until this is dropped.
-struct Held {
+pub(crate) struct Held {
     release: Option<Sender<()>>,
     errand: Option<JoinHandle<()>>,
 }
 
 impl Held {
-    fn of(node: &Node) -> Self {
+    pub(crate) fn of(node: &Node) -> Self {
         let (release, released): (Sender<()>, Receiver<()>) = channel();
         let (reached, is_held) = channel();
         let shared: Arc<Shared> = Arc::clone(&node.shared);

@@ -15,7 +15,8 @@
 //!
 //! Files: `memory` has the bytes, `quiet` says when freed ones may be used again; `datagram` and `event_loop` with
 //! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and `extend` the one
-//! that runs offloads, `forward` the way to them and back; `control` and `listen` are where clients come in. With a
+//! that runs offloads, `forward` the way to them, which `turns` keeps fair, and back; `control` and `listen` are where
+//! clients come in, and `connections` and `source` say how many of whom. With a
 //! controller, which places regions of address spaces on several nodes: `controller` joins it, `agent` does what it
 //! says, by errands to the slow path (`errand`), and `carrier` moves a region to another node.
 //!
@@ -28,6 +29,7 @@ mod agent;
 mod atomic;
 mod carrier;
 mod connection;
+mod connections;
 mod control;
 mod controller;
 mod crash;
@@ -36,6 +38,8 @@ mod errand;
 mod error;
 mod event_loop;
 mod extend;
+#[cfg(test)]
+mod flooded;
 mod forward;
 #[cfg(test)]
 mod held;
@@ -45,6 +49,7 @@ mod polling;
 mod quiescence;
 mod serve;
 mod slow;
+mod source;
 mod stats;
 mod turns;
 
@@ -54,15 +59,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread::JoinHandle;
+use std::time::Duration;
 use std::{io, thread};
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use yonder_board::{NodeCore, PageSize, SlowPath};
+use yonder_board::{NodeCore, PageSize, SlowPath, SpaceLimits};
 use yonder_controller::{LinkCondition, NodeLink};
 use yonder_units::Narrow;
-use yonder_wire::Welcome;
+use yonder_wire::{LEASE_MS_MAX, Welcome};
 
+use connections::Connections;
 use errand::Errands;
 use event_loop::{EventLoop, Inbox, Poll};
 use extend::Extension;
@@ -79,8 +86,10 @@ pub use listen::{Listen, ListenError, parse_listen};
 pub use polling::Polling;
 pub use stats::NodeStats;
 
-/// Most connections at a time; the limit of open files may lower it.
-const CONNECTIONS_MAX: usize = 1024;
+/// Most connections at a time by default.
+const CONNECTIONS_DEFAULT_MAX: usize = 1024;
+/// Connections that have not greeted: one to so many that have.
+const SILENT_DIVISOR: usize = 8;
 /// Most data threads of a kind that a node chooses by itself.
 const DATA_THREADS_DEFAULT_MAX: usize = 8;
 /// A node has at least so many pages by default: a small one has smaller pages.
@@ -89,7 +98,7 @@ const PAGES_DEFAULT_MIN: u64 = 64;
 const PAGE_BYTES_MIN: u64 = 4 << 10;
 /// Executed operations that a data thread remembers: for a second or so, at full speed.
 const RECENT_MAX: usize = 1 << 18;
-/// Most address spaces.
+/// Most address spaces of clients.
 const SPACES_MAX: usize = 1 << 16;
 
 /// What a node serves, and where.
@@ -108,6 +117,12 @@ pub struct NodeConfig {
     pub polling: Polling,
     /// The controller that the node serves, if it is one of several.
     pub controller: Option<ControllerConfig>,
+    /// Connections at a time, not 0; the limit of open files may lower it. One source has half of them at most.
+    pub connections_max: usize,
+    /// Lease of an address space whose client asks for none.
+    pub lease_default: Duration,
+    /// Longest lease that a client may ask for.
+    pub lease_max: Duration,
 }
 
 impl NodeConfig {
@@ -122,7 +137,25 @@ impl NodeConfig {
             data_threads: None,
             polling: Polling::default(),
             controller: None,
+            connections_max: CONNECTIONS_DEFAULT_MAX,
+            lease_default: Duration::from_millis(LEASE_MS_MAX.into()),
+            lease_max: Duration::from_millis(LEASE_MS_MAX.into()),
         }
+    }
+
+    /// As many connections as are wanted, and as the limit of open files allows beside silent ones and what the process
+    /// itself needs.
+    fn connections_max(&self) -> usize {
+        const OWN_FILES: u64 = 64;
+        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+        let most = limit.saturating_sub(OWN_FILES).min(u64::from(u32::MAX)).narrow_usize();
+        self.connections_max.min(most - most / SILENT_DIVISOR).max(1)
+    }
+
+    fn space_limits(&self) -> SpaceLimits {
+        let ms = |lease: Duration| u32::try_from(lease.as_millis()).unwrap_or(u32::MAX).max(1);
+        let (lease_default_ms, lease_max_ms) = (ms(self.lease_default.min(self.lease_max)), ms(self.lease_max));
+        SpaceLimits { spaces_max: SPACES_MAX, lease_default_ms, lease_max_ms }
     }
 
     fn data_threads(&self) -> usize {
@@ -153,7 +186,8 @@ struct Shared {
     /// Bytes that the node needs for itself, whatever its clients do.
     own_bytes: u64,
     incarnation: u64,
-    connections_max: usize,
+    connections: Connections,
+    silent_max: usize,
     stop: AtomicBool,
 }
 
@@ -354,7 +388,7 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
         seed: u64::from_le_bytes(seed),
         key,
         recent_max: RECENT_MAX,
-        spaces_max: SPACES_MAX,
+        spaces: config.space_limits(),
         piece_pages_max: yonder_board::PIECE_PAGES_MAX,
         lease_step_max: yonder_board::LEASE_STEP_MAX,
     };
@@ -378,7 +412,8 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
         extend: Extension::new(),
         own_bytes,
         incarnation: u64::from_le_bytes(incarnation),
-        connections_max: connections_max(),
+        connections: Connections::new(config.connections_max()),
+        silent_max: config.connections_max().div_ceil(SILENT_DIVISOR),
         stop: AtomicBool::new(false),
     });
     Ok((shared, slow))
@@ -390,11 +425,4 @@ fn random<const BYTES: usize>() -> Result<[u8; BYTES], NodeError> {
     let filled = OsRng.try_fill_bytes(&mut bytes);
     filled.map_err(|error| NodeError::System { what: "random numbers", cause: io::Error::other(error) })?;
     Ok(bytes)
-}
-
-/// As many connections as the limit of open files allows beside what the process itself needs.
-fn connections_max() -> usize {
-    const OWN_FILES: u64 = 64;
-    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-    limit.saturating_sub(OWN_FILES).clamp(1, CONNECTIONS_MAX as u64).narrow_usize()
 }

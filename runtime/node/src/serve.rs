@@ -67,7 +67,7 @@ impl Server {
         }
         match self.fast.execute(message, now, &self.shared.memory, &self.shared.memory, reply) {
             Handled::Reply(bytes) => {
-                batch.answered(request, is_refusal(reply));
+                batch.answered(request, code_of(reply));
                 Served::Answered(bytes)
             }
             Handled::Slow => self.forward(message, now, reply, batch, answer_to()),
@@ -95,11 +95,20 @@ impl Server {
             Path::Extend => &self.shared.extend.queue,
             Path::Fast | Path::Slow => &self.shared.slow,
         };
-        if answer_to.is_some_and(|answer_to| queue.put(message.as_bytes(), answer_to)) {
-            return Served::Forwarded;
-        }
-        batch.answered(&message.header, true);
-        Served::Answered(refuse(&message.header, now, ErrorCode::Busy, reply))
+        // A region whose memory a client reaches by itself never moves: only one that can may ask.
+        let is_of_use = |answer_to: &AnswerTo| message.header.kind != Kind::Translate || answer_to.peer().is_some();
+        let code = match answer_to {
+            Some(answer_to) if !is_of_use(&answer_to) => ErrorCode::Unsupported,
+            Some(answer_to) => {
+                if queue.put(message, answer_to) {
+                    return Served::Forwarded;
+                }
+                ErrorCode::Busy
+            }
+            None => ErrorCode::Busy,
+        };
+        batch.answered(&message.header, code as u16);
+        Served::Answered(refuse(&message.header, now, code, reply))
     }
 
     fn welcome(&self, message: &Message<'_>, now: u64, reply: &mut [u8], batch: &mut Batch) -> Served {
@@ -109,15 +118,15 @@ impl Server {
         } else {
             refuse(&message.header, now, ErrorCode::Corrupt, reply)
         };
-        batch.answered(&message.header, !is_right);
+        batch.answered(&message.header, code_of(reply));
         Served::Answered(bytes)
     }
 }
 
-/// Whether a composed answer is a refusal.
+/// Why a composed answer refuses, as [`ErrorCode`] is numbered; 0 if it does not.
 #[inline]
-pub(crate) fn is_refusal(answer: &[u8]) -> bool {
-    answer[CODE_AT] != [0; 2]
+pub(crate) fn code_of(answer: &[u8]) -> u16 {
+    u16::from_le_bytes(answer[CODE_AT].try_into().expect("two bytes"))
 }
 
 /// Composes the refusal of `request`, and returns its length.

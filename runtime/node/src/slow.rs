@@ -1,9 +1,9 @@
 //! The slow path's thread: address spaces, allocation, freeing, leases, and pages for first writes.
 //!
-//! It takes requests from its queue, one of each sender in turn ([`Turns`]), runs the errands of other threads between
-//! them, and fills the ring of zeroed pages whenever it runs low. What takes long goes in pieces, one between two
-//! requests, so that nobody waits for what another tenant gives back. Freed memory is zeroed here too, so that no data
-//! thread ever waits for the kernel to clear a page.
+//! It takes requests from its queue, one of each sender in turn, runs the errands of other threads between them, and
+//! fills the ring of zeroed pages whenever it runs low. What takes long goes in pieces, one between two requests, so
+//! that nobody waits for what another tenant gives back. Freed memory is zeroed here too, so that no data thread ever
+//! waits for the kernel to clear a page.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,12 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use yonder_board::{Handled, LEASE_STEP_MAX, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep};
-use yonder_wire::{ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, split};
+use yonder_wire::{Header, Kind, MESSAGE_BYTES_MAX, split};
 
 use crate::Shared;
 use crate::forward::{AnswerTo, Peer};
-use crate::serve::{is_refusal, refuse};
-use crate::turns::Turns;
+use crate::serve::code_of;
 
 /// Turns between two looks at leases, at clients that have gone, and at whether the node stops.
 const TURNS_MAX: usize = 256;
@@ -44,12 +43,12 @@ impl Upkeep for Janitor<'_> {
 pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
     shared.slow.serve_on_this_thread();
     let mut reply = vec![0; MESSAGE_BYTES_MAX].into_boxed_slice();
-    let (mut holders, mut turns) = (Holders::default(), Turns::default());
+    let mut holders = Holders::default();
     while !shared.stop.load(Ordering::Acquire) {
         holders.let_go(&mut slow);
         fill_ring(shared, &mut slow);
         let mut left = TURNS_MAX;
-        while left > 0 && turn(shared, &mut slow, &mut turns, &mut holders, &mut reply) {
+        while left > 0 && turn(shared, &mut slow, &mut holders, &mut reply) {
             fill_ring(shared, &mut slow);
             left -= 1;
         }
@@ -95,21 +94,20 @@ impl Holders {
 
 /// A bounded amount of work: an errand, or a request and a piece of what earlier ones have begun. False if there was
 /// nothing to do.
-fn turn(shared: &Shared, slow: &mut SlowPath, turns: &mut Turns, holders: &mut Holders, reply: &mut [u8]) -> bool {
+fn turn(shared: &Shared, slow: &mut SlowPath, holders: &mut Holders, reply: &mut [u8]) -> bool {
     let mut janitor = Janitor { shared };
     let mut shell = Shell { memory: &shared.memory, pages: &shared.memory, upkeep: &mut janitor };
     if shared.errands.run_one(slow, &mut shell) {
         return true;
     }
-    take_in(shared, turns, reply);
-    let next = turns.next();
+    let next = shared.slow.take();
     let mut has_worked = next.is_some();
     if let Some(request) = next {
         let message = split(&request.bytes).ok().flatten().expect("a data thread has put a whole message here");
-        match slow.execute(&message, yonder_clock::now(), &mut shell, reply) {
+        match slow.execute(&message, request.answer_to.source(), yonder_clock::now(), &mut shell, reply) {
             Handled::Reply(bytes) => {
-                shared.counters.answered(&message.header, is_refusal(reply));
-                if !is_refusal(reply) {
+                shared.counters.answered(&message.header, code_of(reply));
+                if code_of(reply) == 0 {
                     holders.note(&message.header, &request.answer_to, slow);
                 }
                 publish_changes(shared, slow);
@@ -120,22 +118,10 @@ fn turn(shared: &Shared, slow: &mut SlowPath, turns: &mut Turns, holders: &mut H
     }
     if slow.has_work() {
         has_worked = true;
-        slow.work(yonder_clock::now());
+        slow.work(yonder_clock::now(), &mut shell);
         publish_changes(shared, slow);
     }
     has_worked
-}
-
-/// Takes in what data threads have forwarded. A sender that has too much waiting is told so.
-fn take_in(shared: &Shared, turns: &mut Turns, reply: &mut [u8]) {
-    while let Some(request) = shared.slow.take() {
-        if let Err(refused) = turns.put(request) {
-            let message = split(&refused.bytes).ok().flatten().expect("a data thread has put a whole message here");
-            let bytes = refuse(&message.header, yonder_clock::now(), ErrorCode::Busy, reply);
-            shared.counters.answered(&message.header, true);
-            refused.answer_to.send(&reply[..bytes]);
-        }
-    }
 }
 
 /// Puts pages into the ring that data threads take from.

@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
-use yonder_wire::{Header, Kind};
+use yonder_wire::{ErrorCode, Header, Kind};
 
 /// A snapshot of a node's counters. Counts are since the start.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -24,6 +24,8 @@ pub struct NodeStats {
     pub written_bytes: u64,
     /// Requests refused with an error.
     pub errors: u64,
+    /// Those among them whose capability was not one for their address space.
+    pub refused_capabilities: u64,
     /// Regions moved to other nodes.
     pub moves: u64,
     /// Regions that were to move to other nodes and did not.
@@ -61,6 +63,7 @@ pub(crate) struct Counters {
     read_bytes: AtomicU64,
     written_bytes: AtomicU64,
     errors: AtomicU64,
+    refused_capabilities: AtomicU64,
     moves: AtomicU64,
     failed_moves: AtomicU64,
     moved_bytes: AtomicU64,
@@ -84,15 +87,17 @@ pub(crate) struct Batch {
     read_bytes: u64,
     written_bytes: u64,
     errors: u64,
+    refused_capabilities: u64,
     pub(crate) bad_datagrams: u64,
 }
 
 impl Batch {
-    /// Counts an answer to `request`.
+    /// Counts an answer to `request`, which refuses with a code, or does not if that is 0.
     #[inline]
-    pub(crate) fn answered(&mut self, request: &Header, is_refusal: bool) {
-        if is_refusal {
+    pub(crate) fn answered(&mut self, request: &Header, code: u16) {
+        if code != 0 {
             self.errors += 1;
+            self.refused_capabilities += u64::from(code == ErrorCode::BadCapability as u16);
             return;
         }
         let length = u64::from(request.length);
@@ -109,9 +114,9 @@ impl Batch {
 
 impl Counters {
     /// Counts one answer, before it is sent: who has it finds it counted.
-    pub(crate) fn answered(&self, request: &Header, is_refusal: bool) {
+    pub(crate) fn answered(&self, request: &Header, code: u16) {
         let mut batch = Batch::default();
-        batch.answered(request, is_refusal);
+        batch.answered(request, code);
         self.add(&batch);
     }
 
@@ -125,6 +130,7 @@ impl Counters {
             (&self.read_bytes, batch.read_bytes),
             (&self.written_bytes, batch.written_bytes),
             (&self.errors, batch.errors),
+            (&self.refused_capabilities, batch.refused_capabilities),
             (&self.bad_datagrams, batch.bad_datagrams),
         ];
         for (counter, more) in sums.into_iter().filter(|(_, more)| *more > 0) {
@@ -148,11 +154,8 @@ impl Counters {
         self.bad_peers.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Counts a connection in, unless there are `max` already.
-    pub(crate) fn try_connect(&self, max: usize) -> bool {
-        self.connections
-            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |count| (count < max).then_some(count + 1))
-            .is_ok()
+    pub(crate) fn connected(&self) {
+        self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
     pub(crate) fn disconnected(&self) {
@@ -171,6 +174,7 @@ impl Counters {
             read_bytes: get(&self.read_bytes),
             written_bytes: get(&self.written_bytes),
             errors: get(&self.errors),
+            refused_capabilities: get(&self.refused_capabilities),
             moves: get(&self.moves),
             failed_moves: get(&self.failed_moves),
             moved_bytes: get(&self.moved_bytes),

@@ -10,7 +10,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use yonder_board::{
-    CallEffect, Config, ExtendPath, FastPath, Handled, NodeCore, PageSize, Path, Pid, Shell, SlowPath, path_of,
+    CallEffect, Config, ExtendPath, FastPath, Handled, NodeCore, PageSize, Path, Pid, Shell, SlowPath, Source,
+    SpaceLimits, path_of,
 };
 use yonder_units::Nanos;
 use yonder_wire::{ErrorCode, HEADER_BYTES, Header, Kind, Message, PAYLOAD_BYTES_MAX, split};
@@ -25,7 +26,9 @@ use crate::settings::{PAGE_BYTES, Settings};
 use yonder_simulation::Clock;
 
 /// Most address spaces of a node.
-const SPACES_MAX: usize = 16;
+const SPACES_MAX: usize = 128;
+/// All processes are on one host, which may have an eighth of them.
+const SOURCE: Source = Source(1);
 
 /// Number of the offload that answers how often it was called before.
 pub(crate) const COUNTER: u64 = 1;
@@ -121,7 +124,7 @@ impl Node {
             seed: birth.seed,
             key: birth.key,
             recent_max: settings.recent,
-            spaces_max: SPACES_MAX,
+            spaces: SpaceLimits::of(SPACES_MAX),
             piece_pages_max: settings.piece_pages,
             lease_step_max: if sabotage == Some(Sabotage::LeasesThatLeap) { u64::MAX } else { settings.lease_step() },
         });
@@ -229,7 +232,9 @@ impl Node {
     pub(crate) fn slow_step(&mut self, now: Nanos) -> Result<Option<(Arrived, Option<Sender>)>, String> {
         self.oracle.set_time(now, self.leaps);
         let answered = self.execute_next(now)?;
-        self.slow_path.work(self.clock.read(now));
+        let upkeep = &mut Janitor(&self.pages);
+        let mut shell = Shell { memory: &self.pages, pages: &self.pages.inner, upkeep };
+        self.slow_path.work(self.clock.read(now), &mut shell);
         self.take_ended(now)?;
         Ok(answered)
     }
@@ -306,7 +311,7 @@ impl Node {
         if path_of(&message.header) == Path::Slow {
             let upkeep = &mut Janitor(&self.pages);
             let mut shell = Shell { memory: &self.pages, pages: &self.pages.inner, upkeep };
-            return self.slow_path.execute(message, now, &mut shell, &mut self.reply);
+            return self.slow_path.execute(message, SOURCE, now, &mut shell, &mut self.reply);
         }
         let is_space = |pid: Pid| self.oracle.spaces().any(|(space, _)| space == pid.get());
         let admitted = self.extend_path.admit(message, now, is_space, &mut self.reply);

@@ -387,9 +387,9 @@ impl Oracle {
     /// Why the request may not be executed: every reason that there is, and a node may name any.
     fn obstacles(&self, asked: &Header) -> Vec<ErrorCode> {
         let needed = match asked.kind {
-            Kind::Hello | Kind::CreateSpace | Kind::Status => return Vec::new(),
+            Kind::Hello | Kind::CreateSpace => return Vec::new(),
             Kind::Ping if asked.pid == 0 => return Vec::new(),
-            Kind::Ping | Kind::Read | Kind::Translate | Kind::Abort => Rights::Read,
+            Kind::Ping | Kind::Read | Kind::Translate | Kind::Abort | Kind::Status => Rights::Read,
             Kind::Write | Kind::Atomic | Kind::Discard | Kind::Call => Rights::ReadWrite,
             Kind::DestroySpace | Kind::Allocate | Kind::Free | Kind::Grant | Kind::Adopt => Rights::Owner,
         };

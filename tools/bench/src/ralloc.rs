@@ -14,7 +14,8 @@ use serde::Serialize;
 use yonder::clib::{Backing, ClibError, Permission, Thread};
 use yonder::units::{Nanos, parse_bytes};
 use yonder_board::{
-    Config, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep,
+    Config, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage, Pid, Shell, SlowPath,
+    SpaceLimits, Upkeep,
 };
 use yonder_load::LatencyRecorder;
 use yonder_wire::AllocateRequest;
@@ -212,7 +213,7 @@ pub fn fill_table(settings: &Settings) -> Result<Vec<AllocResult>, BenchError> {
         seed: 1,
         key: [1; 16],
         recent_max: 1,
-        spaces_max: SPACES,
+        spaces: SpaceLimits::of(SPACES),
         piece_pages_max: PIECE_PAGES_MAX,
         lease_step_max: LEASE_STEP_MAX,
     };

@@ -133,6 +133,29 @@ fn retries_stay_few_up_to_98_percent() {
     }
 }
 
+/// An address space of single pages with gaps of one between them, and a window that is all of those: every allocation
+/// of two pages would look at each gap.
+#[test]
+fn a_search_among_many_gaps_ends_soon() {
+    const RANGES: u32 = if cfg!(miri) { 1 << 8 } else { 1 << 16 };
+    let (_, mut allocator) = board(16 * RANGES, 1);
+    let closed = ClosedRanges::new().0;
+    let mut within = |from, to, pages| {
+        let found = allocator.allocate(pid(1), pages, TERMS, Window::new(from, to), &closed);
+        found.map(|(first, _)| first.0)
+    };
+    for number in 0..RANGES {
+        let page = 1 + 2 * number;
+        assert_eq!(within(page, page + 1, 1), Ok(page));
+    }
+    // The search begins behind the last allocation, where there is room.
+    assert_eq!(within(1, 4 * RANGES, 2), Ok(2 * RANGES));
+    let last = 4 * RANGES - 2;
+    assert_eq!(within(last, last + 1, 1), Ok(last));
+    // Now it begins before the gaps, and the room behind them is farther than it goes.
+    assert_eq!(within(1, last, 2).is_err(), !cfg!(miri), "a search has looked at every gap");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 128 }))]
     /// Against a model: a set of pages. Every allocated page is found, no other is, and no bucket overflows (which

@@ -3,7 +3,7 @@
 //! `world` is a node on one thread; `requests` has a test for each rule, `repeats` for those of what comes twice or
 //! too late; `model` compares long runs with an oracle of plain maps; `migration` moves ranges between two nodes,
 //! `adoption` by messages; `quarantine` ends spaces that clients have mapped; `hostile` sends what no client would;
-//! `threads` runs data threads beside frees.
+//! `strangers` is about those who have no right to anything; `threads` runs data threads beside frees.
 
 mod adoption;
 mod hostile;
@@ -13,5 +13,6 @@ mod pieces;
 mod quarantine;
 mod repeats;
 mod requests;
+mod strangers;
 mod threads;
 mod world;

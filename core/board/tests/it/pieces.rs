@@ -1,9 +1,10 @@
-//! What takes long goes in pieces: a free of many pages, the end of an address space, discards.
+//! What takes long goes in pieces: a free of many pages, the end of an address space, discards, memory that is zeroed
+//! for an allocation.
 
 use yonder_board::Pid;
-use yonder_wire::{AllocateRequest, Backing, DISCARD_BYTES_MAX, ErrorCode, Header, Kind};
+use yonder_wire::{AllocateRequest, Backing, Body, DISCARD_BYTES_MAX, ErrorCode, Header, Kind};
 
-use crate::world::{PAGE, SOMEWHERE, Space, World, config};
+use crate::world::{Asked, PAGE, SOMEWHERE, Space, World, config};
 
 /// More pages than one piece has.
 const MANY: u64 = 1000;
@@ -23,7 +24,7 @@ fn abort_of(header: &Header, request_id: u64) -> Header {
 
 /// Lets the slow path finish what was begun, and says in how many pieces.
 fn finish(world: &mut World) -> usize {
-    (1..).find(|_| !world.slow.work(world.now)).unwrap()
+    (1..).find(|_| !world.work()).unwrap()
 }
 
 #[test]
@@ -100,6 +101,70 @@ fn memory_that_is_there_at_once_is_exchanged_for_memory_that_is_zeroed() {
     world.free(space, address).unwrap();
     world.destroy(space).unwrap();
     assert_eq!(world.board.free_pages(), 8);
+}
+
+/// A node whose memory is all old bytes, an address space, and a request for `pages` that are there at once.
+fn world_of_old_bytes(pages: u64) -> (World, Space, Header, [u8; AllocateRequest::BYTES]) {
+    let mut world = World::new(&config(64));
+    let space = world.create();
+    let all = AllocateRequest { bytes: 64 * PAGE, backing: Backing::Now, ..SOMEWHERE };
+    let (address, _) = world.allocate(space, &all).unwrap();
+    world.free(space, address).unwrap();
+    world.upkeep.asked.clear();
+    let mut payload = [0; AllocateRequest::BYTES];
+    AllocateRequest { bytes: pages * PAGE, ..all }.write_to(&mut payload);
+    let asked = world.request(Kind::Allocate, space, 0, payload.len());
+    (world, space, asked, payload)
+}
+
+/// Pages that were zeroed since the last call.
+fn zeroed(world: &mut World) -> usize {
+    world.upkeep.asked.drain(..).filter(|asked| matches!(asked, Asked::Zero(_))).count()
+}
+
+#[test]
+fn memory_that_is_zeroed_for_an_allocation_lets_others_go_between() {
+    const PAGES: u64 = 40;
+    let (mut world, space, asked, payload) = world_of_old_bytes(PAGES);
+    assert_eq!(world.send(&asked, &payload).0.code, ErrorCode::Busy, "it is answered when its memory is there");
+    assert!(zeroed(&mut world) <= 16, "others waited for all of it");
+    assert_eq!(world.board.free_pages(), 24, "what was promised is taken");
+    let other = world.create();
+    let too_much = AllocateRequest { bytes: 25 * PAGE, backing: Backing::Now, ..SOMEWHERE };
+    assert_eq!(world.allocate(other, &too_much), Err(ErrorCode::OutOfMemory));
+    // Neither a copy nor an abort changes what is under way.
+    let copy = world.retry(&asked);
+    assert_eq!(world.send(&copy, &payload).0.code, ErrorCode::Busy);
+    assert_eq!(world.send(&abort_of(&asked, copy.request_id + 1000), &[]).0.code, ErrorCode::Busy);
+    while world.work() {
+        assert!(zeroed(&mut world) <= 16);
+    }
+    let late = world.retry(&asked);
+    let (answer, _) = world.send(&late, &payload);
+    assert_eq!(answer.code, ErrorCode::None);
+    assert_eq!((world.board.free_pages(), world.slow.status().allocated_bytes), (24, PAGES * PAGE));
+    for page in 0..PAGES {
+        assert_eq!(world.read(space, answer.address + page * PAGE, 8), Ok(vec![0; 8]));
+    }
+    assert_eq!(world.send(&copy, &payload).0.address, answer.address, "it was executed twice");
+    world.destroy(space).unwrap();
+    assert_eq!(world.board.free_pages(), 64);
+}
+
+#[test]
+fn an_address_space_that_ends_gives_back_what_it_waits_for() {
+    let (mut world, space, asked, payload) = world_of_old_bytes(40);
+    assert_eq!(world.send(&asked, &payload).0.code, ErrorCode::Busy);
+    world.destroy(space).unwrap();
+    assert!(!world.slow.has_work());
+    assert_eq!(world.board.free_pages(), 64);
+    let copy = world.retry(&asked);
+    assert_eq!(world.send(&copy, &payload).0.code, ErrorCode::BadCapability);
+    let next = world.create();
+    let all = AllocateRequest { bytes: 64 * PAGE, ..SOMEWHERE };
+    world.allocate(next, &all).unwrap();
+    world.refill(64);
+    assert_eq!(world.ring.0.lock().unwrap().len(), 64, "memory was lost");
 }
 
 #[test]

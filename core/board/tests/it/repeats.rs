@@ -1,7 +1,7 @@
 //! A test for each rule of requests that come twice, too late, or after they were given up.
 
 use yonder_board::{CallEffect, Config, Handled, Path, path_of};
-use yonder_wire::{AtomicOperation, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, Rights, split};
+use yonder_wire::{AllocateRequest, AtomicOperation, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, Rights, split};
 
 use crate::requests::{NOBODY, world_with};
 use crate::world::{PAGE, SOMEWHERE, Space, World, config, outcome};
@@ -101,13 +101,19 @@ fn a_request_that_was_given_up_is_not_executed() {
 #[test]
 fn an_id_of_another_kind_of_request_gets_no_answer_of_that() {
     let (mut world, space, _) = world_with(1);
-    let create = world.request(Kind::CreateSpace, NOBODY, 0, 0);
-    assert_eq!(world.send(&create, &[]).0.code, ErrorCode::None);
-    for kind in [Kind::Allocate, Kind::Free, Kind::Call, Kind::DestroySpace, Kind::Discard] {
-        let again = world.retry(&create);
-        let header = Header { kind, pid: space.pid, capability: space.capability, ..again };
+    let allocate = world.request(Kind::Allocate, space, 0, AllocateRequest::BYTES);
+    let mut payload = [0; AllocateRequest::BYTES];
+    SOMEWHERE.write_to(&mut payload);
+    assert_eq!(world.send(&allocate, &payload).0.code, ErrorCode::None);
+    for kind in [Kind::Free, Kind::Call, Kind::DestroySpace, Kind::Discard] {
+        let header = Header { kind, length: 0, ..world.retry(&allocate) };
         assert_eq!(world.send(&header, &[]).0.code, ErrorCode::Unsupported, "{kind:?}");
     }
+    let create = world.request(Kind::CreateSpace, NOBODY, 0, 0);
+    assert_eq!(world.send(&create, &[]).0.code, ErrorCode::None);
+    // That is remembered elsewhere: whoever has a right asks for something new.
+    let free = Header { kind: Kind::Free, pid: space.pid, capability: space.capability, ..world.retry(&create) };
+    assert_eq!(world.send(&free, &[]).0.code, ErrorCode::BadAddress);
 }
 
 #[test]

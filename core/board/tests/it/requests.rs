@@ -1,6 +1,6 @@
 //! A test for each rule of requests but those of `repeats`.
 
-use yonder_board::{Config, PageSize, PageSource, Pid};
+use yonder_board::{Config, PageSize, PageSource, Pid, Source, SpaceLimits};
 use yonder_wire::{
     AllocateRequest, AtomicOperation, Backing, Body, ErrorCode, Kind, NodeStatus, PAYLOAD_BYTES_MAX, Permission,
     Rights, Translation,
@@ -62,7 +62,7 @@ fn an_answer_that_has_no_room_is_refused() {
     let read = world.request(Kind::Read, space, address, 100).seal(&[]);
     assert_eq!(world.deliver_with_room(&read, 64 + 99).unwrap().0.code, ErrorCode::BadLength);
     assert_eq!(world.deliver_with_room(&read, 64 + 100).unwrap().0.code, ErrorCode::None);
-    let status = world.request(Kind::Status, NOBODY, 0, 0).seal(&[]);
+    let status = world.request(Kind::Status, space, 0, 0).seal(&[]);
     assert_eq!(world.deliver_with_room(&status, 64 + 31).unwrap().0.code, ErrorCode::BadLength);
 }
 
@@ -224,7 +224,7 @@ fn more_can_be_allocated_than_there_is_memory() {
     let space = world.create();
     let (address, _) = world.allocate(space, &AllocateRequest { bytes: 100 * PAGE, ..SOMEWHERE }).unwrap();
     world.write(space, address + 99 * PAGE, &[1]).unwrap();
-    let (_, payload) = world.ask(Kind::Status, NOBODY, 0, 0, &[]).unwrap();
+    let (_, payload) = world.ask(Kind::Status, space, 0, 0, &[]).unwrap();
     let status = NodeStatus::from_bytes(&payload).unwrap();
     let [memory_bytes, free_bytes, allocated_bytes] = [64, 63, 100].map(|pages| pages * PAGE);
     assert_eq!(status, NodeStatus { memory_bytes, free_bytes, allocated_bytes, spaces: 1 });
@@ -242,7 +242,7 @@ fn an_address_space_ends_with_its_lease_unless_it_is_renewed() {
     let space = Space { pid: answer.pid, capability: answer.capability };
     let (address, _) = world.allocate(space, &SOMEWHERE).unwrap();
     world.write(space, address, &[1]).unwrap();
-    let forever = world.create();
+    let named = world.create_named(Pid::new(1 << 31 | 9).unwrap(), 0);
     let end = world.slow.next_expiry().unwrap();
     world.now += second / 2;
     assert_eq!(
@@ -259,7 +259,7 @@ fn an_address_space_ends_with_its_lease_unless_it_is_renewed() {
     assert_eq!(world.ask(Kind::Ping, space, 0, 0, &[]).err(), Some(ErrorCode::BadCapability));
     assert_eq!((world.slow.take_ended(), world.slow.take_ended()), (Pid::new(space.pid), None));
     assert_eq!((world.slow.next_expiry(), world.board.free_pages()), (None, 8));
-    assert!(world.allocate(forever, &SOMEWHERE).is_ok());
+    assert!(world.allocate(named, &SOMEWHERE).is_ok());
 }
 
 /// A node that stood still finds all leases over by its clock, and the renewals in its sockets.
@@ -293,7 +293,7 @@ fn a_clock_that_leaps_by_a_lease_ends_no_address_space() {
 #[test]
 fn many_leases_that_end_at_once_end_in_several_turns() {
     const MANY: usize = 100;
-    let mut world = World::new(&Config { spaces_max: MANY, ..config(8) });
+    let mut world = World::new(&Config { spaces: SpaceLimits::of(8 * MANY), ..config(8) });
     (0..MANY).for_each(|_| drop(world.ask(Kind::CreateSpace, NOBODY, 0, 1000, &[]).unwrap()));
     world.now += 2_000_000_000;
     world.slow.expire(world.now);
@@ -313,7 +313,7 @@ fn address_spaces_have_numbers_of_their_own_and_a_bound() {
     let named = Pid::new(1 << 31).unwrap();
     assert_eq!(world.slow.create_space(Some(named), 0, 1), Ok(named));
     assert_eq!(world.slow.create_space(Some(named), 0, 1), Err(ErrorCode::BadAddress));
-    let drawn: Vec<Space> = (0..7).map(|_| world.create()).collect();
+    let drawn: Vec<Space> = (0..8).map(|_| world.create()).collect();
     assert!(drawn.iter().all(|space| space.pid != 0 && space.pid < 1 << 31));
     assert_eq!(world.ask(Kind::CreateSpace, NOBODY, 0, 0, &[]).err(), Some(ErrorCode::OutOfMemory));
     world.destroy(drawn[0]).unwrap();
@@ -348,9 +348,10 @@ fn offloads_use_memory_without_messages() {
 
 #[test]
 fn a_node_takes_memory_for_its_pages_and_not_for_its_clients() {
-    let mut world = World::new(&Config { spaces_max: 1000, ..config(64) });
+    let mut world = World::new(&Config { spaces: SpaceLimits::of(1000), ..config(64) });
     let before = world.board.bytes() + world.fast.bytes();
-    for _ in 0..1000 {
+    for number in 0..1000 {
+        world.source = Source(number);
         world.create();
     }
     assert_eq!(world.board.bytes() + world.fast.bytes(), before);

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex};
 
 use yonder_board::{
     Config, FastPath, Handled, Memory, NUMBERS_PER_PAGE, NodeCore, PIECE_PAGES_MAX, PageSize, PageSource, PhysicalPage,
-    Pid, Shell, SlowPath, Upkeep,
+    Pid, Shell, SlowPath, Source, SpaceLimits, Upkeep,
 };
 use yonder_wire::{
     AllocateRequest, Allocated, AtomicOperation, Backing, Body, Direction, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX,
@@ -90,6 +90,8 @@ pub(crate) struct World {
     pub(crate) ring: Ring,
     pub(crate) upkeep: Alone,
     pub(crate) now: u64,
+    /// Where requests come from.
+    pub(crate) source: Source,
     next_id: u64,
 }
 
@@ -112,7 +114,7 @@ pub(crate) fn config(pages: u32) -> Config {
         seed: 1,
         key,
         recent_max: 4096,
-        spaces_max: 8,
+        spaces: SpaceLimits::of(64),
         piece_pages_max,
         lease_step_max: u64::MAX,
     }
@@ -132,7 +134,17 @@ impl World {
         let memory = Arc::new(Bytes::new(config.pages * NUMBERS_PER_PAGE));
         let upkeep = Alone { memory: Arc::clone(&memory), asked: Vec::new() };
         let fast = board.fast_path();
-        Self { fast, slow, board, memory, ring: Ring::default(), upkeep, now: 1000, next_id: 1 << 40 }
+        Self {
+            fast,
+            slow,
+            board,
+            memory,
+            ring: Ring::default(),
+            upkeep,
+            now: 1000,
+            source: Source(1),
+            next_id: 1 << 40,
+        }
     }
 
     /// A node whose ring has `ready` pages.
@@ -182,7 +194,7 @@ impl World {
         let mut handled = self.fast.execute(&message, self.now, &*self.memory, &self.ring, &mut reply);
         if handled == Handled::Slow {
             let mut shell = Shell { memory: &*self.memory, pages: &self.ring, upkeep: &mut self.upkeep };
-            handled = self.slow.execute(&message, self.now, &mut shell, &mut reply);
+            handled = self.slow.execute(&message, self.source, self.now, &mut shell, &mut reply);
         }
         let Handled::Reply(bytes) = handled else { return None };
         let answer = split(&reply[..bytes]).unwrap().expect("a whole answer");
@@ -203,6 +215,12 @@ impl World {
     ) -> Result<(Header, Vec<u8>), ErrorCode> {
         let header = self.request(kind, space, address, length);
         outcome(self.send(&header, payload))
+    }
+
+    /// A piece of the work that was begun; whether there is more.
+    pub(crate) fn work(&mut self) -> bool {
+        let mut shell = Shell { memory: &*self.memory, pages: &self.ring, upkeep: &mut self.upkeep };
+        self.slow.work(self.now, &mut shell)
     }
 
     pub(crate) fn create(&mut self) -> Space {

@@ -80,6 +80,12 @@ fn metrics(stats: &NodeStats) -> Vec<Extra> {
         metric("yonder_node_read_bytes_total", ExtraKind::Counter, stats.read_bytes, "Bytes sent."),
         metric("yonder_node_written_bytes_total", ExtraKind::Counter, stats.written_bytes, "Bytes received."),
         metric("yonder_node_errors_total", ExtraKind::Counter, stats.errors, "Requests refused."),
+        metric(
+            "yonder_node_refused_capabilities_total",
+            ExtraKind::Counter,
+            stats.refused_capabilities,
+            "Requests refused for want of a right.",
+        ),
         metric("yonder_node_connections", ExtraKind::Gauge, stats.connections, "Connections open now."),
         metric("yonder_node_allocated_bytes", ExtraKind::Gauge, stats.allocated_bytes, "Bytes lent now."),
         metric("yonder_node_backed_bytes", ExtraKind::Gauge, stats.backed_bytes, "Bytes of machine memory in use now."),

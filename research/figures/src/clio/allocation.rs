@@ -5,7 +5,7 @@
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_board::{Config, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, SlowPath};
+use yonder_board::{Config, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, SlowPath, SpaceLimits};
 use yonder_report::Quantity;
 use yonder_simulation::Pages;
 use yonder_wire::{AllocateRequest, Backing, Permission};
@@ -62,7 +62,7 @@ impl Yonder {
             seed: rng.random(),
             key: rng.random(),
             recent_max: 1,
-            spaces_max: PROCESSES,
+            spaces: SpaceLimits::of(PROCESSES),
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: LEASE_STEP_MAX,
         });

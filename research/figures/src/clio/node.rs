@@ -9,7 +9,9 @@ use std::rc::Rc;
 
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
-use yonder_board::{Config, FastPath, Handled, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, SlowPath};
+use yonder_board::{
+    Config, FastPath, Handled, LEASE_STEP_MAX, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, SlowPath, SpaceLimits,
+};
 use yonder_simulation::Pages;
 use yonder_units::Nanos;
 use yonder_wire::{
@@ -84,7 +86,7 @@ impl Node {
             seed: rng.random(),
             key: rng.random(),
             recent_max: RECENT_MAX,
-            spaces_max: pages.max(1024) as usize,
+            spaces: SpaceLimits::of(pages.max(1024) as usize),
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: LEASE_STEP_MAX,
         });

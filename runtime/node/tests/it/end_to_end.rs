@@ -1,10 +1,11 @@
-//! A memory node and its clients, end to end: data against a model, failures, bad peers, and networks that lose, repeat
-//! and cut.
+//! A memory node and its clients, end to end: data against a model, failures, bad peers and attackers, and networks
+//! that lose, repeat and cut.
 //!
 //! `testbed` starts nodes and drives queue pairs; `raw` is a client of single messages; `proxy` and `lossy` stand
 //! between a client and a node. No test sleeps: they poll until something has happened, and fail after
 //! [`testbed::TIMEOUT`].
 
+mod attacks;
 mod data;
 mod datagrams;
 mod failure;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use yonder_fabric::lane::{Lane, NodeAddress, NodeSession};
 use yonder_fabric::{AdaptiveSpin, Credentials, FabricError, SpaceLease, SpaceLeaseError};
-use yonder_wire::{Kind, Rights};
+use yonder_wire::{Kind, LEASE_MS_MAX, Rights};
 
 use super::cluster::Cluster;
 use super::flows::open;
@@ -20,8 +20,8 @@ const CONTROLLER: &str = "controller://";
 /// How a process uses its address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessConfig {
-    /// How long a node keeps the address space after the last sign of life of its owner; zero keeps it until it is
-    /// destroyed, whatever happens to the program. A controller keeps address spaces until they are destroyed.
+    /// How long a node keeps the address space after the last sign of life of its owner: a day at most, and a day for
+    /// zero. A controller keeps address spaces until they are destroyed.
     pub lease: Duration,
     /// From the call of an operation until it has timed out.
     pub deadline: Duration,
@@ -81,7 +81,7 @@ impl Process {
             return Ok(Self::new(url, Backend::Cluster(Box::new(cluster)), config));
         }
         let (address, lane) = connect(url)?;
-        let space_lease = SpaceLease::create(lane, config.lease).map_err(|error| failed(url, error))?;
+        let space_lease = SpaceLease::create(lane, lease_of(&config)).map_err(|error| failed(url, error))?;
         let Credentials { pid, capability } = space_lease.credentials();
         let ticket = Ticket::new(pid, capability);
         Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, space_lease })), config))
@@ -104,7 +104,7 @@ impl Process {
                 // A ticket that is not right is refused now and not at the first use.
                 let credentials = Credentials { pid: ticket.pid(), capability };
                 let space_lease =
-                    SpaceLease::open(lane, credentials, config.lease).map_err(|error| failed(url, error))?;
+                    SpaceLease::open(lane, credentials, lease_of(&config)).map_err(|error| failed(url, error))?;
                 Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, space_lease })), config))
             }
             // A ticket of a node at a controller, or of a controller at a node.
@@ -177,6 +177,12 @@ fn connect(url: &str) -> Result<(NodeAddress, Lane), ClibError> {
         }
     }
     Err(refused.expect("a URL that resolves has an address"))
+}
+
+/// The lease that a node gives.
+fn lease_of(config: &ProcessConfig) -> Duration {
+    let longest = Duration::from_millis(LEASE_MS_MAX.into());
+    if config.lease.is_zero() { longest } else { config.lease.min(longest) }
 }
 
 fn failed(url: &str, error: SpaceLeaseError) -> ClibError {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use yonder_board::{
     Config, Departure, FastPath, Handled, LEASE_STEP_MAX, Memory, NodeCore, PIECE_PAGES_MAX, PageSize, Pid, SlowPath,
+    Source, SpaceLimits,
 };
 use yonder_placement::{
     Arrival, Capabilities, Capability, Command, MoveId, MoveOrder, NodeId, NodeReport, Outcome, RegionReport,
@@ -60,7 +61,7 @@ impl Host {
             seed: id.0,
             key,
             recent_max: RECENT_MAX,
-            spaces_max: 4,
+            spaces: SpaceLimits::of(4),
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: LEASE_STEP_MAX,
         };
@@ -285,7 +286,8 @@ impl Host {
     fn execute_adopt(&mut self, header: &Header, payload: &[u8], now: Nanos) -> Option<Result<(), ErrorCode>> {
         let bytes = [&Header { length: payload.len() as u32, ..*header }.seal(payload)[..], payload].concat();
         let message = split(&bytes).ok().flatten().expect("a whole message");
-        let handled = self.pages.with_shell(|shell| self.slow.execute(&message, now, shell, &mut self.reply));
+        let handled =
+            self.pages.with_shell(|shell| self.slow.execute(&message, Source(1), now, shell, &mut self.reply));
         let Handled::Reply(length) = handled else { return None };
         let answer = split(&self.reply[..length]).ok().flatten().expect("a whole answer").header;
         Some(if answer.is_refusal() { Err(answer.code) } else { Ok(()) })

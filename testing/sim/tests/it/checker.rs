@@ -9,8 +9,8 @@ use yonder_simulation::{Counts, Trace};
 
 /// Seeds that must hold. `cargo xtask sim` runs more.
 const SEEDS: u64 = 400;
-/// Seeds within which a sabotage must be caught.
-const CAUGHT_WITHIN: u64 = 1000;
+/// Seeds within which a sabotage must be caught; the rarest is in one of six hundred.
+const CAUGHT_WITHIN: u64 = 5000;
 
 #[test]
 fn seeds_hold_and_everything_happens_in_some() {

@@ -103,7 +103,7 @@ impl Pair {
             seed: 1,
             key: *b"only this node's",
             recent_max: 4096,
-            spaces_max: 8,
+            spaces: yonder_board::SpaceLimits::of(8),
             piece_pages_max: yonder_board::PIECE_PAGES_MAX,
             lease_step_max: yonder_board::LEASE_STEP_MAX,
         });

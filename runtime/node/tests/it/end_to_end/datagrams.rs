@@ -238,10 +238,11 @@ fn a_node_says_how_full_it_is_over_a_lane() {
     let node = node(Network::Udp, 16);
     let at = NodeAddress::resolve(&node.addresses()[0].to_string()).unwrap().remove(0);
     let mut lane = Lane::open(&at, 4, &Arc::new(NodeSession::default())).unwrap().lane;
+    let space = Raw::open(&node).create_space(0);
     let status = Operation {
         kind: Kind::Status,
-        pid: 0,
-        capability: 0,
+        pid: space.pid,
+        capability: space.capability,
         address: 0,
         length: 0,
         body: &[],

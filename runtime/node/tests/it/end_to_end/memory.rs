@@ -7,7 +7,7 @@ use yonder_fabric::{FabricError, Status};
 use yonder_node::{Node, NodeConfig, NodeError};
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, NodeStatus, Permission};
 
-use crate::end_to_end::raw::{Raw, allocation_of, fresh};
+use crate::end_to_end::raw::{Raw, allocation_of};
 use crate::end_to_end::testbed::{Client, NETWORKS, Network, PAGE, node, page, shm_node, wait_for};
 
 #[test]
@@ -116,7 +116,7 @@ fn pages_that_two_clients_touch_first_get_memory_once() {
         let (_, bytes) = first.ask(&read, &[]).unwrap();
         assert!(bytes.iter().all(|byte| *byte == 1 || *byte == 2), "page {page} has bytes that nobody wrote");
     }
-    let (_, status) = first.ask(&fresh(Kind::Status, 0), &[]).unwrap();
+    let (_, status) = first.ask(&space.request(Kind::Status, 0, 0), &[]).unwrap();
     assert_eq!(NodeStatus::from_bytes(&status).unwrap().free_bytes, (PAGES - TOUCHED) * PAGE);
     // All the rest can be had.
     assert!(first.allocate(space, PAGES - TOUCHED).is_ok());

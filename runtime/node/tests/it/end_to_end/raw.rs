@@ -1,8 +1,9 @@
 //! A client made of single messages, over a stream or by datagrams: it repeats, cuts and forges what it likes.
 
-use std::net::{TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use socket2::{Domain, Socket, Type};
 use yonder_node::{Listen, Node};
 use yonder_wire::{
     AllocateRequest, AtomicOperation, Backing, Body, ErrorCode, Greeting, Header, Kind, Permission, Rights, Welcome,
@@ -34,16 +35,34 @@ pub(crate) type Answered = Result<(Header, Vec<u8>), ErrorCode>;
 impl Raw {
     /// A client of the node's first address that has not greeted.
     pub(crate) fn connect(node: &Node) -> Self {
+        Self::connect_from(node, Ipv4Addr::LOCALHOST)
+    }
+
+    /// As [`Raw::connect`], from an address of this machine.
+    pub(crate) fn connect_from(node: &Node, from: Ipv4Addr) -> Self {
+        let from = SocketAddr::from((from, 0));
         match &node.addresses()[0] {
-            Listen::Tcp(address) => Self::Stream(Messages::new(TcpStream::connect(address).unwrap(), TIMEOUT)),
+            Listen::Tcp(address) => {
+                let socket = Socket::new(Domain::IPV4, Type::STREAM, None).unwrap();
+                socket.bind(&from.into()).unwrap();
+                socket.connect(&address.parse::<SocketAddr>().unwrap().into()).unwrap();
+                Self::Stream(Messages::new(socket.into(), TIMEOUT))
+            }
             Listen::Udp(address) => {
-                let socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+                let socket = UdpSocket::bind(from).unwrap();
                 socket.connect(address).unwrap();
                 socket.set_read_timeout(Some(TIMEOUT)).unwrap();
                 Self::Datagrams(socket)
             }
             Listen::Shm(_) => panic!("no messages for data go there"),
         }
+    }
+
+    /// As [`Raw::open`], from an address of this machine.
+    pub(crate) fn open_from(node: &Node, from: Ipv4Addr) -> Self {
+        let mut raw = Self::connect_from(node, from);
+        raw.greet(None);
+        raw
     }
 
     /// A client that has greeted.
@@ -98,13 +117,13 @@ impl Raw {
         if header.is_refusal() { Err(header.code) } else { Ok((header, payload)) }
     }
 
-    /// Makes an address space with a lease of `lease_ms` milliseconds, or without one if that is 0.
+    /// Makes an address space with a lease of `lease_ms` milliseconds, or with the node's own if that is 0.
     pub(crate) fn create_space(&mut self, lease_ms: u32) -> Grant {
         let (header, _) = self.ask(&fresh(Kind::CreateSpace, lease_ms), &[]).unwrap();
         Grant { pid: header.pid, capability: header.capability }
     }
 
-    /// An address space without a lease, and an allocation of some pages in it.
+    /// An address space with the node's lease, and an allocation of some pages in it.
     pub(crate) fn create_memory(&mut self, pages: u64) -> (Grant, u64) {
         let space = self.create_space(0);
         (space, self.allocate(space, pages).unwrap())

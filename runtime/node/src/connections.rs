@@ -1,0 +1,166 @@
+//! [`Connections`]: which connections have greeted, where they come from, and which of them goes when there are as many
+//! as there may be.
+//!
+//! A source has a share of them. If there is no place for a new one, the connection goes that has been idle for longest
+//! of those that have never shown a right to anything: of the same source, or of any if the source has few. One that
+//! has shown a right stays, however idle: its client may hold a lease, and a lane that is made again costs it time. A
+//! client that was handed the node's memory stays as well, because the end of its connection must say that it has gone.
+//!
+//! Who touches what: the control thread lets in, and closes by shutting the socket down, which the thread that serves
+//! the connection sees; that thread notes what the connection does, and lets it out.
+
+use std::os::fd::OwnedFd;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use yonder_board::{Share, Source};
+use yonder_units::Nanos;
+
+use crate::connection::Transport;
+
+/// Part of the places that one source may have.
+const SHARE_DIVISOR: usize = 2;
+/// A source with fewer connections than one of so many places has few, and with fewer than this in any case.
+const FEW_DIVISOR: usize = 16;
+const FEW_MAX: usize = 16;
+
+/// What is known of one connection.
+#[derive(Debug)]
+pub(crate) struct Guest {
+    pub(crate) socket: OwnedFd,
+    pub(crate) transport: Transport,
+    pub(crate) source: Source,
+    /// When something last came.
+    used: AtomicU64,
+    /// Whether a request was executed that needs a capability.
+    has_right: AtomicBool,
+}
+
+impl Guest {
+    /// A connection that was just accepted.
+    pub(crate) fn new(socket: OwnedFd, transport: Transport, source: Source, now: Nanos) -> Self {
+        Self { socket, transport, source, used: AtomicU64::new(now), has_right: AtomicBool::new(false) }
+    }
+
+    /// Something has come.
+    pub(crate) fn touch(&self, now: Nanos) {
+        self.used.store(now, Ordering::Relaxed);
+    }
+
+    /// It has shown a right.
+    pub(crate) fn trust(&self) {
+        self.has_right.store(true, Ordering::Relaxed);
+    }
+
+    fn may_go(&self) -> bool {
+        self.transport == Transport::Tcp && !self.has_right.load(Ordering::Relaxed)
+    }
+}
+
+/// The connections of a node that have greeted.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    share: Share,
+    open: Mutex<Vec<Arc<Guest>>>,
+}
+
+impl Connections {
+    /// At most `connections_max`.
+    pub(crate) fn new(connections_max: usize) -> Self {
+        let share = Share {
+            places_max: connections_max,
+            of_one_max: (connections_max / SHARE_DIVISOR).max(1),
+            few_max: (connections_max / FEW_DIVISOR).clamp(1, FEW_MAX),
+        };
+        Self { share, open: Mutex::default() }
+    }
+
+    /// Lets a connection in, in place of another if need be; false if there is no place for it.
+    pub(crate) fn enter(&self, guest: &Arc<Guest>) -> bool {
+        let mut open = self.open();
+        let own = open.iter().filter(|other| other.source == guest.source).count();
+        if !self.share.admits(open.len(), own) {
+            let of_any = open.len() >= self.share.places_max && own < self.share.few_max;
+            let may_go = |other: &Guest| other.may_go() && (of_any || other.source == guest.source);
+            let candidates = open.iter().enumerate().filter(|(_, other)| may_go(other));
+            let Some((place, _)) = candidates.min_by_key(|(_, other)| other.used.load(Ordering::Relaxed)) else {
+                return false;
+            };
+            let closed = open.swap_remove(place);
+            tracing::debug!("a connection that has shown no right is closed in favour of a new one");
+            let _ = rustix::net::shutdown(&closed.socket, rustix::net::Shutdown::Both);
+        }
+        open.push(Arc::clone(guest));
+        true
+    }
+
+    /// A connection has ended, if it was let in.
+    pub(crate) fn leave(&self, guest: &Arc<Guest>) {
+        self.open().retain(|other| !Arc::ptr_eq(other, guest));
+    }
+
+    fn open(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Guest>>> {
+        self.open.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixStream;
+
+    use super::*;
+
+    fn guest(transport: Transport, source: u64, now: Nanos) -> (Arc<Guest>, UnixStream) {
+        let (near, far) = UnixStream::pair().unwrap();
+        far.set_nonblocking(true).unwrap();
+        (Arc::new(Guest::new(near.into(), transport, Source(source), now)), far)
+    }
+
+    fn is_closed(far: &mut UnixStream) -> bool {
+        std::io::Read::read(far, &mut [0]).is_ok_and(|bytes| bytes == 0)
+    }
+
+    #[test]
+    fn the_longest_idle_of_those_without_a_right_goes_for_a_new_one() {
+        let connections = Connections::new(4);
+        let mut guests: Vec<_> = (0..4).map(|number| guest(Transport::Tcp, number, 10 + number)).collect();
+        assert!(guests.iter().all(|(guest, _)| connections.enter(guest)));
+        guests[0].0.trust();
+        guests[1].0.touch(20);
+        let (new, _far) = guest(Transport::Tcp, 9, 30);
+        assert!(connections.enter(&new), "connections that have shown nothing keep all others out");
+        let closed: Vec<bool> = guests.iter_mut().map(|(_, far)| is_closed(far)).collect();
+        assert_eq!(closed, [false, false, true, false]);
+        connections.leave(&guests[2].0);
+        guests.iter().for_each(|(guest, _)| guest.trust());
+        new.trust();
+        assert!(!connections.enter(&guest(Transport::Tcp, 10, 31).0), "one with a right was closed");
+        connections.leave(&new);
+        assert!(connections.enter(&guest(Transport::Tcp, 10, 32).0));
+    }
+
+    #[test]
+    fn a_source_has_a_share_and_pushes_out_its_own() {
+        let connections = Connections::new(32);
+        let mut mine: Vec<_> = (0..16).map(|number| guest(Transport::Tcp, 1, number)).collect();
+        assert!(mine.iter().all(|(guest, _)| connections.enter(guest)));
+        let others: Vec<_> = (0..8).map(|number| guest(Transport::Tcp, 2, number)).collect();
+        assert!(others.iter().all(|(guest, _)| connections.enter(guest)));
+        for _ in 0..3 {
+            assert!(connections.enter(&guest(Transport::Tcp, 1, 99).0));
+        }
+        assert_eq!(mine.iter_mut().filter_map(|(_, far)| is_closed(far).then_some(())).count(), 3);
+        assert!(others.into_iter().all(|(_, mut far)| !is_closed(&mut far)));
+        connections.open().iter().for_each(|guest| guest.trust());
+        assert!(!connections.enter(&guest(Transport::Tcp, 1, 100).0), "a source has more than its share");
+        assert!(connections.enter(&guest(Transport::Tcp, 3, 100).0));
+    }
+
+    #[test]
+    fn a_client_that_was_handed_the_memory_stays() {
+        let connections = Connections::new(1);
+        let (client, mut far) = guest(Transport::Shm, 1, 0);
+        assert!(connections.enter(&client) && !connections.enter(&guest(Transport::Tcp, 2, 1).0));
+        assert!(!is_closed(&mut far));
+    }
+}
