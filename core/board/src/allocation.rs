@@ -139,12 +139,16 @@ impl SlowPath {
         let all = std::mem::take(&mut self.provisions.0);
         let (given_up, kept): (VecDeque<_>, VecDeque<_>) = all.into_iter().partition(|provision| provision.pid == pid);
         self.provisions.0 = kept;
-        given_up.into_iter().for_each(|provision| self.give_up(provision));
+        for provision in given_up {
+            self.give_up(provision);
+        }
     }
 
     fn give_up(&mut self, provision: Provision) {
         self.board.count_unmapped(provision.pages as usize);
-        provision.memory.into_iter().for_each(|page| self.pool.give_back(page));
+        for page in provision.memory {
+            self.pool.give_back(page);
+        }
     }
 
     /// Zeroes some of what an allocation lacks.
@@ -209,7 +213,9 @@ impl SlowPath {
         };
         let Ok((first, retries)) = found else {
             self.board.count_unmapped(memory.len());
-            memory.into_iter().for_each(|page| self.pool.give_back(page));
+            for page in memory {
+                self.pool.give_back(page);
+            }
             let closed = if window == Window::ALL { None } else { self.closed.overlap(pid, window) };
             return Err(closed.map_or(ErrorCode::OutOfMemory, Closed::code));
         };
@@ -231,7 +237,9 @@ impl SlowPath {
             let page = self.pool.take(&mut self.allocator, shell.upkeep).or_else(|| shell.pages.take());
             let Some(page) = page else {
                 // The rest is in the hands of data threads, which will use it or give it back.
-                taken.into_iter().for_each(|page| self.pool.give_back(page));
+                for page in taken {
+                    self.pool.give_back(page);
+                }
                 return Err(ErrorCode::Busy);
             };
             taken.push(page);

@@ -92,9 +92,8 @@ impl Codec for SealCodec {
         let bytes = vector.gather(frames, offset, &mut self.page[..]);
         let number = self.seal.count.fetch_add(1, Ordering::Relaxed) + 1;
         let tag = self.cipher(number).encrypt_in_place(&mut self.page[..bytes], &to.0.to_le_bytes());
-        let tag = u128::from_le_bytes(tag);
-        let proof = [number, tag as u64, (tag >> 64) as u64];
-        (Stored { bytes, is_compressed: false }, &self.page[..bytes], proof)
+        let [low, high]: [u64; 2] = zerocopy::transmute!(tag);
+        (Stored { bytes, is_compressed: false }, &self.page[..bytes], [number, low, high])
     }
 
     fn unpack(
@@ -108,7 +107,7 @@ impl Codec for SealCodec {
         if stored.bytes != bytes {
             return Err(Damaged);
         }
-        let tag = (u128::from(high) << 64 | u128::from(low)).to_le_bytes();
+        let tag: [u8; TAG_BYTES] = zerocopy::transmute!([low, high]);
         let cipher = self.cipher(number);
         let found = &mut self.page[..bytes];
         from.read(offset, found);
