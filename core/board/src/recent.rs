@@ -47,8 +47,8 @@ const VOIDED: Share = Share { places_max: 4096, of_one_max: 1024, few_max: 64 };
 /// How far ahead a request's time may be for it to be voided, so that there is room again soon. Any bound is sound:
 /// what is further ahead is refused as busy until it is not. A client stops when its lease is over by its own clock,
 /// and has heard the node's clock since that began; so what it claims is ahead by a lease, or by what its clock is
-/// wrong. This is five leases as clients ask for them.
-const VOIDED_AHEAD_MAX: NodeTime = 300_000_000_000;
+/// wrong. This is ten leases as clients ask for them.
+const VOIDED_AHEAD_MAX: NodeTime = 600_000_000_000;
 
 /// What to do with a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
