@@ -179,7 +179,8 @@ pub(crate) struct KvArgs {
     pub(crate) udp: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
-    /// TCP clients at a time; more are turned away, unless one is silent in the middle of a command and gives way
+    /// TCP clients at a time; more are turned away, unless one is silent in the middle of a command, or has never sent
+    /// one, and gives way
     #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = 1024, value_parser = positive_count)]
     pub(crate) connections: usize,
     /// Largest value that clients may store

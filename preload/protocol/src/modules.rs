@@ -4,9 +4,11 @@
 //! that is killed leaves its last. What was there once is kept, so that code that is unloaded can still be named.
 
 use std::fmt::Write as _;
-use std::io;
+use std::io::{self, Write as _};
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+
+use crate::create_private;
 
 /// A piece of a file that is mapped as code.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -71,7 +73,9 @@ impl Modules {
             let _ = writeln!(text, "chosen {address:x} {name}");
         }
         let new = folder.join(format!("modules-{number}.new"));
-        std::fs::write(&new, text)?;
+        // It may be left of a process that was ended.
+        let _ = std::fs::remove_file(&new);
+        create_private(&new)?.write_all(text.as_bytes())?;
         std::fs::rename(new, path(folder, number))
     }
 

@@ -15,6 +15,9 @@ use yonder_units::{Narrow, PAGE_BYTES};
 
 use crate::RemoteAddress;
 
+/// What is wrong below if areas overlap.
+pub(crate) const GIVEN_TWICE: &str = "the node has given out the same memory twice: do not trust it";
+
 /// What is known of the pages of one allocation.
 pub(crate) struct Area<T> {
     start: RemoteAddress,
@@ -65,6 +68,16 @@ impl<T> Area<T> {
         RemoteAddress(self.start.0 + (page * PAGE_BYTES) as u64)
     }
 
+    /// The address behind it, if there are so many.
+    fn end(&self) -> Option<u64> {
+        self.start.0.checked_add(self.pages as u64 * PAGE_BYTES as u64)
+    }
+
+    fn is_apart_from(&self, other: &Self) -> bool {
+        let is_before = |one: &Self, two: &Self| one.end().is_some_and(|end| end <= two.start.0);
+        is_before(self, other) || is_before(other, self)
+    }
+
     /// The number of the page at `address`, if it is one of the area.
     fn page(&self, address: RemoteAddress) -> Option<usize> {
         let offset = address.0.checked_sub(self.start.0)?;
@@ -92,9 +105,18 @@ impl<T> Areas<T> {
         Self { changes: AtomicU64::new(0), lists: Mutex::new(lists) }
     }
 
-    /// Adds an area, which overlaps no other.
-    pub(crate) fn add(&self, area: Area<T>) {
-        self.change(|list| list.push(Arc::new(area)));
+    /// Adds an area; false if it has no whole pages, or overlaps another: what is below has given memory out twice, and
+    /// two pages would be one.
+    #[must_use]
+    pub(crate) fn add(&self, area: Area<T>) -> bool {
+        let mut is_apart = area.start.0.is_multiple_of(PAGE_BYTES as u64) && area.end().is_some();
+        self.change(|list| {
+            is_apart &= list.iter().all(|other| area.is_apart_from(other));
+            if is_apart {
+                list.push(Arc::new(area));
+            }
+        });
+        is_apart
     }
 
     /// Takes the area out that begins at `start`.
@@ -166,8 +188,8 @@ mod tests {
         let areas = Arc::new(Areas::new());
         let mut view = View::new(&areas);
         assert!(view.find(RemoteAddress(0)).is_none());
-        areas.add(Area::new(RemoteAddress(10 * PAGE), 4 * PAGE, 'b'));
-        areas.add(Area::new(RemoteAddress(2 * PAGE), 3 * PAGE, 'a'));
+        assert!(areas.add(Area::new(RemoteAddress(10 * PAGE), 4 * PAGE, 'b')));
+        assert!(areas.add(Area::new(RemoteAddress(2 * PAGE), 3 * PAGE, 'a')));
         let mut found = |address| view.find(RemoteAddress(address)).map(|place| (place.area.table, place.page));
         assert_eq!(
             (found(2 * PAGE), found(4 * PAGE), found(13 * PAGE)),
@@ -183,6 +205,19 @@ mod tests {
         assert!(view.find(RemoteAddress(2 * PAGE)).is_none());
     }
 
+    #[test]
+    fn what_overlaps_is_refused() {
+        let areas = Arc::new(Areas::new());
+        let add = |start: u64, pages: u64| areas.add(Area::new(RemoteAddress(start), pages * PAGE, ()));
+        assert!(add(4 * PAGE, 4));
+        for (start, pages) in [(4, 4), (4, 1), (7, 1), (7, 9), (3, 2), (0, 100), (5, 2)] {
+            assert!(!add(start * PAGE, pages), "{pages} pages at {start}");
+        }
+        assert!(!add(9 * PAGE + 16, 1) && !add(0_u64.wrapping_sub(PAGE), 2));
+        assert!(add(8 * PAGE, 1) && add(0, 4));
+        assert!(areas.remove(RemoteAddress(4 * PAGE)).is_some() && add(5 * PAGE, 2));
+    }
+
     /// Says that it was freed.
     struct CountsDrops(Arc<AtomicU64>);
 
@@ -195,7 +230,7 @@ mod tests {
     #[test]
     fn what_a_view_leaves_is_freed_by_the_next_change() {
         let (areas, freed) = (Arc::new(Areas::new()), Arc::new(AtomicU64::new(0)));
-        areas.add(Area::new(RemoteAddress(0), PAGE, CountsDrops(Arc::clone(&freed))));
+        assert!(areas.add(Area::new(RemoteAddress(0), PAGE, CountsDrops(Arc::clone(&freed)))));
         let mut view = View::new(&areas);
         assert!(view.find(RemoteAddress(0)).is_some());
         drop(areas.remove(RemoteAddress(0)));

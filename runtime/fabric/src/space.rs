@@ -76,14 +76,15 @@ struct Shared {
 
 impl SpaceLease {
     /// Makes an address space over `lane`, which is used for nothing else from then on. The node keeps it for `lease`
-    /// after the last sign of life; zero keeps it until it is ended, whatever happens to the program.
+    /// after the last sign of life; zero is as long as the node allows.
     pub fn create(mut lane: Lane, lease: Duration) -> Result<Self, SpaceLeaseError> {
         let lease_ms = lease.as_millis().min(u128::from(u32::MAX)).narrow_u64();
         let nobody = Credentials { pid: 0, capability: 0 };
         let asked = lease::now();
         let made = call(&mut lane, &operation(Kind::CreateSpace, nobody, 0, lease_ms, &[]), &[])?.header;
         let credentials = Credentials { pid: made.pid, capability: made.capability };
-        Self::begin(lane, credentials, (lease, asked), Ownership::Owner)
+        let granted = if lease.is_zero() { Duration::from_millis(made.length.into()) } else { lease };
+        Self::begin(lane, credentials, (granted, asked), Ownership::Owner)
     }
 
     /// Uses an address space that somebody else has made. Fails if `credentials` are not, or no longer, good.

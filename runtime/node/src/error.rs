@@ -73,7 +73,9 @@ pub enum NodeError {
         page_bytes_min: u64,
     },
     /// Other machines cannot reach the node.
-    #[error("a node with a controller is used by other machines: add an address such as --listen udp://0.0.0.0:7000")]
+    #[error(
+        "a node with a controller is used by other machines: add an address such as --listen udp://0.0.0.0:7000, and --open"
+    )]
     NoNetwork,
     /// The controller is not there, or does not want the node.
     #[error(transparent)]

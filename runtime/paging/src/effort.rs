@@ -50,7 +50,8 @@ impl Effort {
         let worked = process_cpu().saturating_sub(not_work);
         // What is taken off is in part an estimate, and work does not go back.
         let worked = WORKED.fetch_max(worked, Ordering::Relaxed).max(worked);
-        let fetches = (stats.major_faults + stats.prefetch_hits).saturating_sub(stats.untrapped_fetches);
+        let fetches = stats.major_faults + stats.prefetch_hits + stats.joins;
+        let fetches = fetches.saturating_sub(stats.untrapped_fetches);
         let fetching = stats.stages.total.sum() + fetches.min(trapped) * trap;
         Self { worked, stalled: stats.stalled_ns + traps, fetching }
     }

@@ -41,7 +41,9 @@ pub enum OpenError {
     #[error("belongs to another user, or has a second name: type the path of a new file, or of a folder")]
     NotOurs,
     /// Its mode lets other users in.
-    #[error("may be read or written by other users: type chmod 600 and its path, or the path of a new file")]
+    #[error(
+        "may be read or written by other users: type chmod 600 and its path, or the path of a new file, or of a folder"
+    )]
     NotPrivate,
 }
 

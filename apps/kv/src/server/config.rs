@@ -25,7 +25,8 @@ pub struct KvConfig {
     pub open: bool,
     /// Which sources of datagrams are answered without limit.
     pub udp_trust: UdpTrust,
-    /// TCP clients at a time. More are turned away with an error, unless one is silent in the middle of a command.
+    /// TCP clients at a time. More are turned away with an error, unless one is silent in the middle of a command, or
+    /// has never sent one.
     pub connections_max: usize,
     /// How long a TCP client may get on with nothing; None is for ever.
     pub idle_timeout: Option<Duration>,

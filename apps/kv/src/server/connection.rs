@@ -159,9 +159,10 @@ impl Connection {
         self.charge.bytes() > 0
     }
 
-    /// Whether it has begun something and not ended it.
-    pub(super) fn is_half_way(&self) -> bool {
-        !self.session.is_between_commands()
+    /// Whether it has begun something and not ended it, or has never asked for anything: if it is silent, it is no
+    /// loss.
+    pub(super) fn may_give_way(&self) -> bool {
+        !self.session.is_between_commands() || !self.progress.has_begun()
     }
 
     /// How long the client has got on with nothing, while the server has waited for nothing else.

@@ -298,12 +298,13 @@ impl KvFrontend {
         }
     }
 
-    /// Closes a connection that is silent half way, in favour of a new one. Returns whether there is a place.
+    /// Closes a connection that is silent half way, or has never said a thing, in favour of a new one. Returns whether
+    /// there is a place.
     fn make_place(&mut self) -> bool {
         if self.time.now < self.place_from {
             return false;
         }
-        match self.longest_silent(|_, connection| connection.is_half_way()) {
+        match self.longest_silent(|_, connection| connection.may_give_way()) {
             Some(silent) => self.kick(silent),
             None => self.place_from = self.time.now + SILENT_PAUSE_NS,
         }

@@ -17,20 +17,28 @@ pub(super) struct Progress {
     made_at: Nanos,
     /// Bytes since then.
     moved_bytes: usize,
+    /// Whether the client has ever sent or taken a byte.
+    has_begun: bool,
 }
 
 impl Progress {
     pub(super) fn new(now: Nanos) -> Self {
-        Self { made_at: now, moved_bytes: 0 }
+        Self { made_at: now, moved_bytes: 0, has_begun: false }
     }
 
     /// The client has completed something.
     pub(super) fn made(&mut self, now: Nanos) {
-        *self = Self::new(now);
+        *self = Self { has_begun: self.has_begun, ..Self::new(now) };
+    }
+
+    /// Whether the client has ever sent or taken a byte.
+    pub(super) fn has_begun(&self) -> bool {
+        self.has_begun
     }
 
     /// The client has sent or taken bytes that the server waits for.
     pub(super) fn moved(&mut self, bytes: usize, now: Nanos) {
+        self.has_begun |= bytes > 0;
         self.moved_bytes += bytes;
         if self.moved_bytes >= PROGRESS_BYTES {
             self.made(now);

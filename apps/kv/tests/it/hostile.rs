@@ -178,6 +178,24 @@ fn the_last_connection_is_taken_from_a_client_that_is_silent_half_way() {
 }
 
 #[test]
+fn clients_that_have_never_said_a_thing_keep_no_other_out() {
+    let server = start(|config| config.connections_max = 3);
+    let mut idle = server.connect();
+    assert_eq!(ask(&mut idle, b"get k\r\n", b"\r\n"), b"END\r\n");
+    let silent = [server.connect(), server.connect()];
+    until("all places are taken", || (stat(&mut idle, "curr_connections") == 3).then_some(()));
+    let new = until("a new client gets a place", || {
+        let mut client = server.connect();
+        let _ = client.write_all(b"get k\r\n");
+        let mut reply = [0; 5];
+        client.read_exact(&mut reply).ok()?;
+        (&reply == b"END\r\n").then_some(client)
+    });
+    assert_eq!(ask(&mut idle, b"get k\r\n", b"\r\n"), b"END\r\n", "one that has asked stays");
+    drop((silent, new));
+}
+
+#[test]
 fn idle_clients_are_closed_where_that_is_wanted() {
     let server = start(|config| config.idle_timeout = Some(Duration::from_secs(2)));
     let (mut idle, mut busy) = (server.connect(), server.connect());

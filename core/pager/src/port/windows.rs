@@ -201,7 +201,12 @@ impl<M: Machine> PortInner<M> {
             }
             let mapped = self.map_run(WindowStep { window, step }, run, turn);
             if mapped < run {
-                return step + mapped > asked_for;
+                if step + mapped > asked_for || step == asked_for {
+                    return step + mapped > asked_for;
+                }
+                // It may lie in another block, which is not swept.
+                step = asked_for;
+                continue;
             }
             step += run;
         }

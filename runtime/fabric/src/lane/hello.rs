@@ -76,8 +76,13 @@ pub(crate) fn dial_unix(path: &Path) -> Result<Greeted, OpenError> {
     socket.set_read_timeout(Some(WAIT_MAX))?;
     socket.set_write_timeout(Some(WAIT_MAX))?;
     let mut stream = DescriptorStream { socket, file: None };
-    stream.socket.write_all(&hello(None))?;
-    let welcome = read_welcome(&mut stream)?;
+    let said = stream.socket.write_all(&hello(None));
+    // A node that refuses this user has not waited for the greeting.
+    let welcome = match (read_welcome(&mut stream), said) {
+        (Ok(welcome), _) => welcome,
+        (Err(OpenError::Io(_)), Err(error)) => return Err(error.into()),
+        (Err(refused), _) => return Err(refused),
+    };
     Ok(Greeted { socket: stream.socket.into(), welcome, file: stream.file })
 }
 

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use yonder_mapping::Mapping;
 use yonder_units::{Narrow, PAGE_BYTES};
 
-use crate::areas::{Area, Areas, View};
+use crate::areas::{Area, Areas, GIVEN_TWICE, View};
 use crate::{Counter, Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress, Vector};
 use queue::StoredQueuePair;
 use table::{Stored, Table};
@@ -115,10 +115,15 @@ impl<F: Form> Fabric for StoredFabric<F> {
     }
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
+        let refused = |cause: &str| FabricError::System { url: self.url.clone(), cause: cause.to_owned() };
         let start = self.below.allocate(bytes)?;
-        let area = Area::new(start, bytes, Table::new((bytes / PAGE_BYTES as u64).narrow_usize()));
-        self.shared.areas.add(area);
-        Ok(start)
+        let Some(table) = Table::new((bytes / PAGE_BYTES as u64).narrow_usize()) else {
+            self.below.release(start)?;
+            return Err(refused("there is no memory for what is known of so many pages"));
+        };
+        // It stays allocated below: given back, it would take the other's memory with it.
+        let is_apart = self.shared.areas.add(Area::new(start, bytes, table));
+        if is_apart { Ok(start) } else { Err(refused(GIVEN_TWICE)) }
     }
 
     fn release(&self, start: RemoteAddress) -> Result<(), FabricError> {

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use yonder_mapping::Mapping;
 use yonder_units::PAGE_BYTES;
 
 use super::Form as _;
@@ -11,7 +12,7 @@ use super::seal::{Seal, SealFabric};
 use crate::adversarial::model::{Layers, PAGES, run_seeds};
 use crate::adversarial::{AdversarialFabric, Reads};
 use crate::vector::MoveBytes as _;
-use crate::{Fabric, Status, Vector};
+use crate::{EmuFabric, Fabric, FabricError, Module, QueuePair, RemoteAddress, Status, Vector};
 
 type Scene = scene::Scene<Seal>;
 
@@ -142,4 +143,47 @@ fn it_says_what_it_is() {
     let scene = Scene::new();
     assert!(scene.fabric.url().starts_with("seal+emu://"));
     assert_eq!(format!("{:?}", Seal::new().unwrap()), "Seal", "its key is not told");
+}
+
+/// A node that gives out the same memory again and again.
+struct Twice {
+    below: Arc<EmuFabric>,
+    start: RemoteAddress,
+}
+
+impl Fabric for Twice {
+    fn url(&self) -> &str {
+        self.below.url()
+    }
+
+    fn queue_pair(&self, module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
+        self.below.queue_pair(module, frames)
+    }
+
+    fn allocate(&self, _bytes: u64) -> Result<RemoteAddress, FabricError> {
+        Ok(self.start)
+    }
+
+    fn release(&self, _start: RemoteAddress) -> Result<(), FabricError> {
+        Ok(())
+    }
+
+    fn discard(&self, _start: RemoteAddress, _bytes: u64) -> Result<(), FabricError> {
+        Ok(())
+    }
+}
+
+/// Two regions would share places, numbers and tags, and each could be answered with the other's pages.
+#[test]
+fn memory_that_is_given_out_twice_is_refused() {
+    let below = Arc::new(EmuFabric::open("emu://?latency=0us&gbps=0&size=1MiB").unwrap());
+    let start = below.allocate(16 * PAGE).unwrap();
+    let fabric = SealFabric::over(Arc::new(Twice { below, start })).unwrap();
+    fabric.allocate(8 * PAGE).unwrap();
+    for pages in [1, 8, 16] {
+        let refused = fabric.allocate(pages * PAGE).unwrap_err().to_string();
+        assert!(refused.contains("given out the same memory twice"), "{refused}");
+    }
+    fabric.release(start).unwrap();
+    fabric.allocate(4 * PAGE).unwrap();
 }

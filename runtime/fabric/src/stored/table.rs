@@ -91,13 +91,12 @@ impl<P> Seen<P> {
 }
 
 impl<P: Copy + Default + AsRef<[u64]> + AsMut<[u64]>> Table<P> {
-    /// Of pages that are zeros, backed where they are used.
-    pub(super) fn new(pages: usize) -> Self {
-        const FEW: &str = "some bytes a page are a part of an area";
-        let words = |count: usize| <[AtomicU64]>::new_box_zeroed_with_elems(count).expect(FEW);
-        let small = <[AtomicU32]>::new_box_zeroed_with_elems(pages).expect(FEW);
+    /// Of pages that are zeros, backed where they are used; `None` if there is no memory for it.
+    pub(super) fn new(pages: usize) -> Option<Self> {
+        let words = |count: usize| <[AtomicU64]>::new_box_zeroed_with_elems(count).ok();
+        let small = <[AtomicU32]>::new_box_zeroed_with_elems(pages).ok()?;
         let of_proofs = P::default().as_ref().len();
-        Self { words: small, proofs: words(pages * of_proofs), shapes: words(pages), _proofs: PhantomData }
+        Some(Self { words: small, proofs: words(pages * of_proofs)?, shapes: words(pages)?, _proofs: PhantomData })
     }
 
     pub(super) fn look(&self, page: usize) -> Seen<P> {

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use yonder_mapping::Mapping;
 use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
-use crate::areas::{Area, Areas, View};
+use crate::areas::{Area, Areas, GIVEN_TWICE, View};
 use crate::background::{Background, Pace, Waker};
 use crate::{Counter, Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
 use entry::{Entries, Location};
@@ -181,7 +181,10 @@ impl Fabric for TierFabric {
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
         let start = self.shared.far.allocate(bytes)?;
-        self.shared.areas.add(Area::new(start, bytes, Entries::new((bytes / PAGE_BYTES as u64).narrow_usize())));
+        let entries = Entries::new((bytes / PAGE_BYTES as u64).narrow_usize());
+        if !self.shared.areas.add(Area::new(start, bytes, entries)) {
+            return Err(FabricError::System { url: self.url.clone(), cause: GIVEN_TWICE.to_owned() });
+        }
         self.shared.near.want(bytes);
         // If the node has nothing now, what is written goes far.
         self.shared.near.grow(yonder_clock::now());
