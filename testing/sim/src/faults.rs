@@ -54,7 +54,7 @@ impl Fault {
         (Self::Restart, 0.25, 10 * MILLISECOND),
         (Self::Attack, 0.4, MILLISECOND / 4),
         (Self::Movement, 0.5, MILLISECOND / 4),
-        (Self::Clock, 0.4, 2 * MILLISECOND),
+        (Self::Clock, 0.4, MILLISECOND),
         (Self::ProcessRestart, 0.25, 8 * MILLISECOND),
         (Self::Lie, 0.3, MILLISECOND / 8),
     ];
