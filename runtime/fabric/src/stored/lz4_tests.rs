@@ -166,19 +166,7 @@ fn by_seeds_never_a_wrong_page() {
 
 #[test]
 fn by_seeds_never_a_wrong_page_over_a_tiered_store_and_in_one() {
-    run_seeds(1000, |seed, _| {
-        let near = AdversarialFabric::new(PAGES as usize, seed, Reads::Halves);
-        let far = AdversarialFabric::new(PAGES as usize, seed + 1, Reads::Whole);
-        let links = vec![Arc::clone(&near.link), Arc::clone(&far.link)];
-        let (fabric, layers) = match seed % 2 {
-            0 => {
-                let (tiers, layers) = crate::tier::tests::layers(near, PAGES / 2, far);
-                (over(tiers), layers)
-            }
-            _ => crate::tier::tests::layers(over(near), PAGES / 2, over(far)),
-        };
-        (fabric, Layers { links, is_lost_by_failure: true, ..layers })
-    });
+    scene::by_seeds_with_tiers(over);
 }
 
 /// A cancelled write goes on below; an area that begins where that of its page was must not be written beside it.

@@ -8,6 +8,8 @@ use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, PAGE_BYTES};
 
 use super::{Form, StoredFabric};
+use crate::adversarial::model::{Layers, PAGES, run_seeds};
+use crate::adversarial::{AdversarialFabric, Reads};
 use crate::{
     Completion, EmuFabric, Fabric, Module, PageRead, PageWrite, QueuePair, ReadInto, RemoteAddress, Status, Vector,
     WorkId,
@@ -95,4 +97,21 @@ pub(super) fn noise(seed: u64) -> [u8; PAGE_BYTES] {
     let mut page = [0; PAGE_BYTES];
     SmallRng::seed_from_u64(seed).fill_bytes(&mut page);
     page
+}
+
+/// The layer over a tiered store, and both of such a store's tiers in it.
+pub(super) fn by_seeds_with_tiers(over: fn(Arc<dyn Fabric>) -> Arc<dyn Fabric>) {
+    run_seeds(1000, |seed, _| {
+        let near = AdversarialFabric::new(PAGES as usize, seed, Reads::Halves);
+        let far = AdversarialFabric::new(PAGES as usize, seed + 1, Reads::Whole);
+        let links = vec![Arc::clone(&near.link), Arc::clone(&far.link)];
+        let (fabric, layers) = match seed % 2 {
+            0 => {
+                let (tiers, layers) = crate::tier::tests::layers(near, PAGES / 2, far);
+                (over(tiers), layers)
+            }
+            _ => crate::tier::tests::layers(over(near), PAGES / 2, over(far)),
+        };
+        (fabric, Layers { links, is_lost_by_failure: true, ..layers })
+    });
 }
