@@ -160,6 +160,12 @@ impl Header {
         zerocopy::transmute!(raw)
     }
 
+    /// Whether a message may begin with these bytes, which are fewer than a header's.
+    pub(crate) fn may_begin(bytes: &[u8]) -> Result<(), WireError> {
+        let magic = bytes.first_chunk().map(|magic| u16::from_le_bytes(*magic));
+        magic.filter(|magic| *magic != MAGIC).map_or(Ok(()), |magic| Err(WireError::Magic(magic)))
+    }
+
     /// The header in `bytes`. Fails on anything that this version does not send.
     pub(crate) fn open(bytes: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
         let raw: &RawHeader = zerocopy::transmute_ref!(bytes);

@@ -75,7 +75,9 @@ impl Message<'_> {
 /// The first message of `received`, or `None` until it has arrived as a whole. An error means that the stream is lost.
 #[inline]
 pub fn split(received: &[u8]) -> Result<Option<Message<'_>>, WireError> {
-    let Some((raw, rest)) = received.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let Some((raw, rest)) = received.split_first_chunk::<HEADER_BYTES>() else {
+        return Header::may_begin(received).map(|()| None);
+    };
     let header = Header::open(raw)?;
     let length = header.payload_bytes();
     if length > PAYLOAD_BYTES_MAX {
@@ -163,6 +165,12 @@ mod tests {
                 prop_assert_eq!(message.verify(), Err(WireError::Checksum));
             }
         }
+    }
+
+    #[test]
+    fn what_is_foreign_is_told_from_its_first_bytes() {
+        assert_eq!(split(b"HT"), Err(WireError::Magic(u16::from_le_bytes(*b"HT"))));
+        assert_eq!((split(b"Y"), split(b"")), (Ok(None), Ok(None)));
     }
 
     #[test]
