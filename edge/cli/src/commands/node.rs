@@ -86,6 +86,12 @@ fn metrics(stats: &NodeStats) -> Vec<Extra> {
             stats.refused_capabilities,
             "Requests refused for want of a right.",
         ),
+        metric(
+            "yonder_node_refused_sessions_total",
+            ExtraKind::Counter,
+            stats.refused_sessions,
+            "Sessions asked for and not made.",
+        ),
         metric("yonder_node_connections", ExtraKind::Gauge, stats.connections, "Connections open now."),
         metric("yonder_node_allocated_bytes", ExtraKind::Gauge, stats.allocated_bytes, "Bytes lent now."),
         metric("yonder_node_backed_bytes", ExtraKind::Gauge, stats.backed_bytes, "Bytes of machine memory in use now."),
