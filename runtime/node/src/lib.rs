@@ -66,6 +66,7 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use yonder_board::{NodeCore, PageSize, SlowPath, SpaceLimits};
 use yonder_controller::{LinkCondition, NodeLink};
+use yonder_identity::Credential;
 use yonder_units::Narrow;
 use yonder_wire::{LEASE_MS_MAX, Welcome};
 
@@ -102,7 +103,7 @@ const RECENT_MAX: usize = 1 << 18;
 const SPACES_MAX: usize = 1 << 16;
 
 /// What a node serves, and where.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// Where clients connect; at least one address.
     pub listen: Vec<Listen>,
@@ -117,6 +118,8 @@ pub struct NodeConfig {
     pub polling: Polling,
     /// The controller that the node serves, if it is one of several.
     pub controller: Option<ControllerConfig>,
+    /// Who the node is, and by which it knows others; `None` where there are no strangers.
+    pub credential: Option<Arc<Credential>>,
     /// Connections at a time, not 0; the limit of open files may lower it. One source has half of them at most.
     pub connections_max: usize,
     /// Lease of an address space whose client asks for none.
@@ -137,6 +140,7 @@ impl NodeConfig {
             data_threads: None,
             polling: Polling::default(),
             controller: None,
+            credential: None,
             connections_max: CONNECTIONS_DEFAULT_MAX,
             lease_default: Duration::from_millis(LEASE_MS_MAX.into()),
             lease_max: Duration::from_millis(LEASE_MS_MAX.into()),
@@ -242,7 +246,7 @@ impl Node {
             link: None,
         };
         node.run(&config, sockets, stream_threads, slow)?;
-        let join = |config| controller::join(&node.shared, config, &node.addresses);
+        let join = |at| controller::join(&node.shared, at, config.credential.clone(), &node.addresses);
         node.link = config.controller.as_ref().map(join).transpose()?;
         Ok(node)
     }

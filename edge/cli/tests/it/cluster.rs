@@ -1,20 +1,24 @@
 //! `yonder cluster`: what it writes, says and refuses.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
-use std::process::{Command, Output};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use serde_json::Value;
 
+fn command(folder: &Path, args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_yonder"));
+    command.args(args).current_dir(folder).env("XDG_CONFIG_HOME", folder);
+    for name in ["YONDER_LOG", "YONDER_IDENTITY", "YONDER_KEY"] {
+        command.env_remove(name);
+    }
+    command
+}
+
 fn yonder(folder: &Path, args: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_yonder"))
-        .args(args)
-        .current_dir(folder)
-        .env_remove("YONDER_LOG")
-        .env("XDG_CONFIG_HOME", folder)
-        .output()
-        .expect("the binary can be started")
+    command(folder, args).output().expect("the binary can be started")
 }
 
 fn says(folder: &Path, args: &[&str]) -> String {
@@ -98,4 +102,83 @@ fn what_cannot_be_done_is_one_line() {
     assert!(unknown.contains("no member is called n9") && unknown.contains("yonder cluster list"), "{unknown}");
     fs::set_permissions(at.join("own"), fs::Permissions::from_mode(0o755)).expect("it is ours");
     assert!(complaint(at, &["cluster", "list", "--folder", "own"]).contains("chmod 700 own"));
+}
+
+/// A process that is ended with the test, and what it says on standard error.
+struct Running {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Running {
+    /// Starts a command, and waits for the line in which it says that it runs.
+    fn start(folder: &Path, args: &[&str]) -> (Self, String) {
+        let mut child = command(folder, args).stderr(Stdio::piped()).spawn().expect("the binary can be started");
+        let mut line = String::new();
+        let said = BufReader::new(child.stderr.take().expect("it is piped"));
+        let mut running = Self { child, said };
+        running.said.read_line(&mut line).expect("it says something");
+        (running, line)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// The address in a line such as `yonder controller: nodes and clients at tcp://0.0.0.0:7400, regions of 1 GiB`.
+fn port(line: &str) -> String {
+    let after = line.split_once("tcp://").unwrap_or_else(|| panic!("{line}")).1;
+    after.split([',', ';', ' ']).next().and_then(|address| address.rsplit(':').next()).expect("a port").to_owned()
+}
+
+#[test]
+fn a_cluster_with_strangers_is_run_by_its_members() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = folder.path();
+    says(at, &["cluster", "init"]);
+    for (role, name) in [("controller", "c1"), ("node", "n1"), ("tenant", "app"), ("operator", "me")] {
+        says(at, &["cluster", "add", role, name]);
+    }
+    let listen = ["controller", "--listen", "tcp://0.0.0.0:0", "--state", "state", "--region-size", "1MiB"];
+    assert!(complaint(at, &listen).contains("--identity FILE"));
+    let wrong = complaint(at, &[&listen[..], &["--identity", "n1.pem"]].concat());
+    assert!(wrong.contains("is the identity of a node, and a controller is needed"), "{wrong}");
+    let (_controller, said) = Running::start(at, &[&listen[..], &["--identity", "c1.pem"]].concat());
+    let address = format!("127.0.0.1:{}", port(&said));
+    let node = [
+        "node",
+        "--listen",
+        "tcp://127.0.0.1:0",
+        "--memory",
+        "16MiB",
+        "--region-size",
+        "1MiB",
+        "--controller",
+        &address,
+    ];
+    let refused = complaint(at, &node);
+    assert!(refused.contains("type --identity FILE or --key FILE"), "{refused}");
+    let wrong = complaint(at, &[&node[..], &["--identity", "app.pem"]].concat());
+    assert!(wrong.contains("is the identity of a tenant, and a node is needed"), "{wrong}");
+    let (_node, said) = Running::start(at, &[&node[..], &["--identity", "n1.pem"]].concat());
+    assert!(said.contains("lending 16 MiB"), "{said}");
+    let nodes = ["controller", "nodes", "--json", "--at", &address];
+    let shown = says(at, &[&nodes[..], &["--identity", "me.pem"]].concat());
+    let shown: Value = serde_json::from_str(&shown).expect("one node");
+    assert_eq!((&shown["name"], &shown["condition"]), (&"n1".into(), &"serving".into()));
+    let drained = says(at, &["controller", "drain", "n1", "--at", &address, "--identity", "me.pem"]);
+    assert!(drained.contains("n1 is drained"), "{drained}");
+    let refused = complaint(at, &[&nodes[..], &["--identity", "app.pem"]].concat());
+    assert!(refused.contains("tenant app may not ask that: use an operator's identity"), "{refused}");
+    assert!(complaint(at, &nodes).contains("type --identity FILE or --key FILE"));
+    let by_environment = command(at, &nodes).env("YONDER_IDENTITY", "me.pem").output().expect("it starts");
+    assert!(by_environment.status.success(), "{by_environment:?}");
+    says(at, &["cluster", "revoke", "me"]);
+    fs::copy(at.join("yonder/cluster/revoked.pem"), at.join("revoked.pem")).expect("it can be copied");
+    let refused = complaint(at, &[&nodes[..], &["--identity", "me.pem"]].concat());
+    assert!(refused.contains("its certificate was revoked"), "{refused}");
 }
