@@ -4,6 +4,7 @@ mod app_bench;
 mod apps;
 mod cluster;
 mod controller;
+mod credential;
 mod ctl;
 mod governor;
 mod load;
@@ -52,6 +53,7 @@ pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
     SpacesArgs,
 };
+pub(crate) use credential::CredentialArgs;
 pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};
 pub(crate) use governor::GovernorArgs;
 pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadVectorArgs, LoadWhat};

@@ -254,7 +254,7 @@ impl Node {
             link: None,
         };
         node.run(&config, sockets, stream_threads, slow)?;
-        let join = |config| controller::join(&node.shared, config, &node.addresses);
+        let join = |at| controller::join(&node.shared, at, config.credential.clone(), &node.addresses);
         node.link = config.controller.as_ref().map(join).transpose()?;
         Ok(node)
     }

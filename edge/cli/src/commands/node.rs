@@ -6,6 +6,7 @@ use std::sync::{Arc, mpsc};
 
 use yonder::units::format_bytes;
 use yonder_controller::LinkCondition;
+use yonder_identity::Role;
 use yonder_metrics::{Extra, ExtraKind, Sample};
 use yonder_node::{ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling};
 
@@ -17,7 +18,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     ctrlc::set_handler(move || {
         let _ = stop.send(());
     })?;
-    let node = Arc::new(Node::start(config(args))?);
+    let node = Arc::new(Node::start(config(args)?)?);
     let addresses: Vec<String> = node.addresses().iter().map(ToString::to_string).collect();
     let joined = args.controller.as_ref().map_or_else(String::new, |at| format!(", for the controller at {at}"));
     let (memory, addresses) = (format_bytes(args.memory), addresses.join(", "));
@@ -44,8 +45,8 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn config(args: &NodeArgs) -> NodeConfig {
-    NodeConfig {
+fn config(args: &NodeArgs) -> anyhow::Result<NodeConfig> {
+    Ok(NodeConfig {
         page_bytes: args.page_size,
         data_threads: args.data_threads.and_then(NonZeroUsize::new),
         controller: args
@@ -53,8 +54,9 @@ fn config(args: &NodeArgs) -> NodeConfig {
             .as_ref()
             .map(|addresses| ControllerConfig { addresses: addresses.to_string(), region_bytes: args.region_size }),
         polling: if args.busy_poll { Polling::Busy } else { Polling::Adaptive(args.spin) },
+        credential: args.credential.of_server(Role::Node)?,
         ..NodeConfig::new(args.listen.0.clone(), args.memory)
-    }
+    })
 }
 
 fn link_metric(link: &LinkCondition) -> Extra {

@@ -9,6 +9,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use yonder::units::format_bytes;
 use yonder_controller::{ControllerClient, ControllerServer, EmbeddedStore, EtcdStore, Leadership, Store, StoreError};
+use yonder_identity::{Credential, Role};
 use yonder_metrics::{Extra, ExtraKind, MetricsServer, Sample};
 use yonder_placement::{Config, NodeCondition, NodeView};
 
@@ -29,7 +30,12 @@ enum Event {
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let address = args.listen.as_ref().context("no --listen: type one such as tcp://127.0.0.1:7400")?.resolve()?;
-    args.open.check(std::iter::once(address.to_string()).chain(args.metrics.clone()))?;
+    let credential = args.credential.of_server(Role::Controller)?;
+    // Strangers are kept out by the credential, but metrics are told to all.
+    if credential.is_none() {
+        args.open.check_or([address.to_string()], ", or --identity FILE or --key FILE")?;
+    }
+    args.open.check(args.metrics.as_ref())?;
     let lease = u64::try_from(args.lease.as_nanos()).context("--lease is too long: type one such as 3s")?;
     let config = Config { region_bytes: args.region_size, lease, ..Config::default() };
     // Before anything is waited for.
@@ -40,9 +46,10 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         let _ = on_signal.send(Event::Stop);
     })?;
     let Some((store, place)) = open_store(args, address, happens, &events)? else { return Ok(()) };
-    let server = Arc::new(ControllerServer::start(address, config, store)?);
+    let server = Arc::new(ControllerServer::start_as(address, config, store, credential.clone())?);
     let listens = server.address();
-    let metrics = args.metrics.as_deref().map(|address| serve_metrics(address, listens)).transpose()?;
+    let metrics =
+        args.metrics.as_deref().map(|address| serve_metrics(address, listens, credential.clone())).transpose()?;
     eprintln!(
         "yonder controller: nodes and clients at tcp://{listens}, regions of {}, state in {place}; Ctrl-C ends it",
         format_bytes(args.region_size)
@@ -113,8 +120,13 @@ fn without_etcd(endpoints: &[String], error: StoreError) -> anyhow::Error {
 }
 
 /// Serves what the controller at `controller` tells every client, as metrics.
-fn serve_metrics(address: &str, controller: SocketAddr) -> anyhow::Result<MetricsServer> {
-    let client = Mutex::new(ControllerClient::new(&reachable(controller).to_string(), METRICS_TIMEOUT));
+fn serve_metrics(
+    address: &str,
+    controller: SocketAddr,
+    credential: Option<Arc<Credential>>,
+) -> anyhow::Result<MetricsServer> {
+    let client = ControllerClient::new(&reachable(controller).to_string(), METRICS_TIMEOUT);
+    let client = Mutex::new(client.with_credential(credential));
     let sample = move || {
         let asked = client.lock().unwrap_or_else(PoisonError::into_inner).nodes();
         // A controller that ends, or waits for its store, shows nothing rather than no nodes.
