@@ -67,6 +67,18 @@ impl Claims {
         Ok(Self { expiry: Some(end.ok_or(ErrorCode::BadLength)?), ..self })
     }
 
+    /// The same, but void at `expiry` at the latest.
+    pub(crate) fn no_longer_than(self, expiry: Option<u32>) -> Self {
+        Self { expiry: [self.expiry, expiry].into_iter().flatten().min(), ..self }
+    }
+
+    /// When a capability that was checked is void.
+    pub(crate) fn expiry_in(capability: u128) -> Option<u32> {
+        #[expect(clippy::cast_possible_truncation, reason = "the upper half")]
+        let bits = (capability >> u64::BITS) as u64;
+        Self::from_bits(bits).and_then(|claims| claims.expiry)
+    }
+
     /// Rights in bits 0 and 1, then 10 bits for a tenant that no one has yet, 21 for the minute, 31 for the life.
     fn bits(self) -> u64 {
         debug_assert!(self.life <= LIFE_MAX);

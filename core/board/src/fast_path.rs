@@ -96,8 +96,15 @@ impl FastPath {
         if !needs_capability(header) {
             return Handled::Slow;
         }
-        match self.board.check(header, Rights::Read, now) {
-            Ok(_) => Handled::Slow,
+        let space = self.board.check(header, Rights::Read, now);
+        // What may be repeated is for the present life alone; the rest may have been done in an earlier one, and is
+        // answered as it was.
+        let space = space.and_then(|space| match header.kind.is_exactly_once() {
+            true => Ok(()),
+            false => self.board.present(space).map(drop),
+        });
+        match space {
+            Ok(()) => Handled::Slow,
             // Only if it is what its sender has sent.
             Err(_) if message.verify().is_err() => Reply::new(header, now, reply).refuse(ErrorCode::Corrupt),
             Err(code) => Reply::new(header, now, reply).refuse(code),

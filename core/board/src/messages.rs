@@ -117,6 +117,8 @@ impl SlowPath {
         let pid = self.check(header, Rights::Owner, now)?;
         let rights = Rights::from_number(header.length).ok_or(ErrorCode::BadLength)?;
         let claims = Claims::of(rights, self.spaces.life_of(pid)).for_minutes(header.address, now)?;
+        // Who has a right for some time hands on none that lasts longer.
+        let claims = claims.no_longer_than(Claims::expiry_in(header.capability));
         Ok(self.board.capabilities.of(pid, claims))
     }
 
@@ -141,10 +143,13 @@ impl SlowPath {
             Kind::Revoke => {
                 let pid = self.check(header, Rights::Owner, now)?;
                 // A controller has told others its capabilities, and would not know the new ones.
-                if pid.is_of_controller() {
+                if pid.is_of_controller() || Claims::expiry_in(header.capability).is_some() {
                     return Err(ErrorCode::NotAllowed);
                 }
-                return Ok(Outcome::Revoked { pid, life: self.spaces.revoke(pid)? });
+                let life = self.spaces.revoke(pid)?;
+                // A data thread may have found the life before, and not written yet.
+                shell.upkeep.wait_until_quiet();
+                return Ok(Outcome::Revoked { pid, life });
             }
             Kind::Allocate => {
                 let pid = self.check(header, Rights::Owner, now)?;

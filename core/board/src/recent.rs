@@ -165,7 +165,8 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     }
 
     /// Executes the request with `header` if it was not executed before, remembers how it ended, and returns that: what
-    /// `execute` returned now or at the first time, or why it was not executed.
+    /// `execute` returned now or at the first time, or why it was not executed. A right that is void is void at every
+    /// time, so that need not be remembered, and pushes nothing out.
     #[inline]
     pub(crate) fn once(
         &mut self,
@@ -175,7 +176,9 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     ) -> Result<T, ErrorCode> {
         self.ended(header, now).unwrap_or_else(|| {
             let result = execute();
-            self.keep(header, result, now);
+            if !matches!(result, Err(ErrorCode::BadCapability)) {
+                self.keep(header, result, now);
+            }
             result
         })
     }

@@ -167,9 +167,7 @@ pub enum ErrorCode {
     #[error("the node has not seen that this client receives at its address")]
     Unproven = 15,
     /// The node speaks protected messages only; nothing was done.
-    #[error(
-        "the node wants to know who asks: give --key FILE or --identity FILE, or set YONDER_KEY or YONDER_IDENTITY"
-    )]
+    #[error("the node wants to know who asks: set YONDER_IDENTITY=FILE, or YONDER_KEY=FILE to a key that it shares")]
     Unprotected = 16,
 }
 

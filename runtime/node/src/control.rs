@@ -47,6 +47,8 @@ struct Control {
     next_home: usize,
     /// Numbers of the welcomes.
     answers: AnswerCounter,
+    /// When the time of one who wants a session is over.
+    next_session_end: Option<Instant>,
     /// Set after the operating system refused a connection: when to try again.
     accept_after: Option<Instant>,
 }
@@ -68,6 +70,7 @@ pub(crate) fn serve(
         homes,
         next_home: 0,
         answers: AnswerCounter::new(thread.narrow_u16()),
+        next_session_end: None,
         accept_after: None,
     };
     for listener in listeners {
@@ -230,6 +233,7 @@ impl Control {
         for token in silent {
             self.end(token, Closed::Silent);
         }
+        self.next_session_end = self.shared.sessions.keep_deadlines(now);
         if self.accept_after.is_some_and(|after| now >= after) {
             self.accept_after = None;
             for (_, listener) in self.listeners.clone() {
@@ -241,7 +245,7 @@ impl Control {
     /// Time until the next deadline.
     fn timeout(&self) -> Option<Duration> {
         let greetings = self.silent.values().filter_map(Connection::greeting_deadline);
-        let next = greetings.chain(self.accept_after).min();
+        let next = greetings.chain(self.accept_after).chain(self.next_session_end).min();
         next.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 }

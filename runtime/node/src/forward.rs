@@ -82,6 +82,13 @@ impl AnswerTo {
         }
     }
 
+    /// Whether it goes to a tenant that is known by name.
+    pub(crate) fn is_of_tenant(&self) -> bool {
+        match self {
+            Self::Datagram { wrap, .. } | Self::Stream { wrap, .. } => wrap.tenant().is_some(),
+        }
+    }
+
     /// Who waits with `request`, and the lane that it came by.
     fn sender(&self, request: &Header) -> (Party, Lane) {
         let source = self.source();

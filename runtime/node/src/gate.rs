@@ -11,7 +11,7 @@
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv6Addr};
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yonder_board::Source;
@@ -35,6 +35,8 @@ const SETS_PER_TABLE: usize = 16;
 const NANOS_PER_HOUR: Nanos = 3_600_000_000_000;
 /// For how long a session lasts: until this full hour. A certificate that is revoked meanwhile has its session still.
 const SESSION_HOURS: u32 = 2;
+/// Sessions of one source in an hour: of a tenant, or of a host of those without names.
+const SESSIONS_PER_HOUR: u32 = 1024;
 
 /// What a node needs to know its clients.
 #[derive(Debug)]
@@ -46,6 +48,9 @@ pub(crate) struct Doors {
     windows: Box<[Mutex<ReplayWindows>]>,
     began: Nanos,
     serials: AtomicU32,
+    visitors: AtomicU64,
+    /// Sessions that sources have made in an hour of the node.
+    made: Mutex<HashMap<Source, (u32, u32)>>,
     /// Numbers of tenants, by name.
     tenants: Mutex<HashMap<String, u16>>,
 }
@@ -110,6 +115,8 @@ impl Doors {
             credential,
             began: now,
             serials: AtomicU32::new(0),
+            visitors: AtomicU64::new(0),
+            made: Mutex::default(),
             tenants: Mutex::default(),
         }
     }
@@ -130,6 +137,10 @@ impl Doors {
         now: Nanos,
     ) -> Option<SessionGrant> {
         let tenant = tenant.map_or(Some(0), |name| self.tenant(name))?;
+        let source = if tenant == 0 { source::of_address(ip) } else { source::of_tenant(tenant) };
+        if !self.may_make(source, self.hours(now)) {
+            return None;
+        }
         let more = |serial: u32| (serial < SessionNumber::SERIAL_MAX).then_some(serial + 1);
         let serial = self.serials.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let end = self.hours(now) + SESSION_HOURS;
@@ -137,6 +148,20 @@ impl Doors {
         let secret = self.secret.session_secret(number, mapped(ip), self.cipher, protection);
         let left = Nanos::from(end) * NANOS_PER_HOUR - (now - self.began);
         Some(SessionGrant { number, secret, incarnation, time: now, seconds: (left / 1_000_000_000).narrow_u32() })
+    }
+
+    /// Whether a source may make another session in this hour: lanes of more would push the windows of others out.
+    fn may_make(&self, source: Source, hour: u32) -> bool {
+        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        made.retain(|_, (of, _)| *of == hour);
+        let (_, count) = made.entry(source).or_insert((hour, 0));
+        *count += 1;
+        *count <= SESSIONS_PER_HOUR
+    }
+
+    /// A number for one who wants a session.
+    pub(crate) fn next_visitor(&self) -> u64 {
+        self.visitors.fetch_add(1, Ordering::Relaxed)
     }
 
     fn tenant(&self, name: &str) -> Option<u16> {
@@ -151,8 +176,8 @@ impl Doors {
 
     /// Whether a message that was opened is seen for the first time.
     fn accept(&self, number: SessionNumber, counter: u64, now: Nanos) -> bool {
-        // The lane's bits change most; the serial's lowest are above those of the lane, the tenant and the expiry.
-        let table = (number.0 ^ u64::from(number.serial())) % TABLES as u64;
+        // A keyed hash, so that none aims at the windows of another.
+        let table = self.secret.cookie(&number.0.to_le_bytes(), 0) % TABLES as u64;
         let mut windows = self.windows[table.narrow_usize()].lock().unwrap_or_else(PoisonError::into_inner);
         windows.accept(number, counter, now)
     }

@@ -98,6 +98,8 @@ impl Server {
         let is_of_use = |answer_to: &AnswerTo| message.header.kind != Kind::Translate || answer_to.peer().is_some();
         let code = match answer_to {
             Some(answer_to) if !is_of_use(&answer_to) => ErrorCode::Unsupported,
+            // Only nodes move regions.
+            Some(answer_to) if message.header.kind == Kind::Adopt && answer_to.is_of_tenant() => ErrorCode::NotAllowed,
             Some(answer_to) => {
                 if queue.put(message, answer_to) {
                     return Served::Forwarded;

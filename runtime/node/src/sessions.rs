@@ -1,16 +1,16 @@
 //! Making sessions: a connection that begins with TLS in place of a greeting asks for one.
 //!
-//! Each is served by a thread of its own, for some seconds at most, because a handshake takes a millisecond of a CPU and
-//! may wait for its peer. There are few at a time, and each source has a share of them.
+//! Each is served by a thread of its own, because a handshake takes a millisecond of a CPU and may wait for its peer.
+//! None has longer than [`TIME_MAX`], whatever it does. There are few at a time; for a new one the oldest goes that has
+//! not shown who it is, of the same source, or of the one that has most.
 
-use std::collections::HashMap;
 use std::io::{Read, Write};
 use std::net::{IpAddr, TcpStream};
 use std::os::fd::OwnedFd;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use yonder_board::{Share, Source};
+use yonder_board::Source;
 use yonder_identity::{Role, accept};
 use yonder_session::SessionRequest;
 
@@ -21,44 +21,87 @@ pub(crate) const TLS_LEAD: u8 = 0x16;
 /// Longest that making one may take.
 const TIME_MAX: Duration = Duration::from_secs(5);
 /// Those under way at a time.
-const SHARE: Share = Share { places_max: 64, of_one_max: 32, few_max: 4 };
+const PLACES_MAX: usize = 64;
 
-/// How many are under way, by source.
+/// Those that are under way.
 #[derive(Default, Debug)]
-pub(crate) struct UnderWay(Mutex<HashMap<Source, usize>>);
+pub(crate) struct UnderWay(Mutex<Vec<Visitor>>);
+
+#[derive(Debug)]
+struct Visitor {
+    number: u64,
+    source: Source,
+    deadline: Instant,
+    /// To be shut down when its time is over, or its place is needed.
+    socket: OwnedFd,
+    is_known: bool,
+}
 
 /// One that is under way.
 struct Place {
     shared: Arc<Shared>,
-    source: Source,
+    number: u64,
+    deadline: Instant,
+}
+
+impl UnderWay {
+    fn visitors(&self) -> MutexGuard<'_, Vec<Visitor>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Ends those whose time is over, and says when the next one's is.
+    pub(crate) fn keep_deadlines(&self, now: Instant) -> Option<Instant> {
+        let visitors = self.visitors();
+        visitors.iter().filter(|visitor| visitor.deadline <= now).for_each(Visitor::end);
+        visitors.iter().map(|visitor| visitor.deadline).filter(|deadline| *deadline > now).min()
+    }
+}
+
+impl Visitor {
+    fn end(&self) {
+        // It may have ended by itself.
+        let _ = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both);
+    }
 }
 
 impl Place {
-    fn take(shared: &Arc<Shared>, source: Source) -> Option<Self> {
-        let mut under_way = shared.sessions.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (all, own) = (under_way.values().sum(), under_way.get(&source).copied().unwrap_or(0));
-        SHARE.admits(all, own).then(|| {
-            under_way.insert(source, own + 1);
-            Self { shared: Arc::clone(shared), source }
-        })
+    /// A place for one from `source`, if need be that of another one. `None` if all are of those who are known.
+    fn take(shared: &Arc<Shared>, source: Source, socket: &OwnedFd) -> Option<Self> {
+        let deadline = Instant::now() + TIME_MAX;
+        let socket = socket.try_clone().ok()?;
+        let mut visitors = shared.sessions.visitors();
+        if visitors.len() >= PLACES_MAX {
+            let count = |source| visitors.iter().filter(|visitor| visitor.source == source).count();
+            let most = visitors.iter().map(|visitor| visitor.source).max_by_key(|source| count(*source))?;
+            // One with as many as any gives way itself.
+            let from = if count(source) + 1 >= count(most) { source } else { most };
+            let mut unknown = visitors.iter().enumerate().filter(|(_, visitor)| !visitor.is_known);
+            let place = unknown.clone().find(|(_, visitor)| visitor.source == from).or_else(|| unknown.next());
+            let place = place.map(|(place, _)| place)?;
+            visitors.remove(place).end();
+        }
+        let number = shared.doors.next_visitor();
+        visitors.push(Visitor { number, source, deadline, socket, is_known: false });
+        Some(Self { shared: Arc::clone(shared), number, deadline })
+    }
+
+    /// It has shown who it is.
+    fn know(&self) {
+        if let Some(own) = self.shared.sessions.visitors().iter_mut().find(|visitor| visitor.number == self.number) {
+            own.is_known = true;
+        }
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut under_way = self.shared.sessions.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = under_way.get_mut(&self.source) {
-            *own -= 1;
-            if *own == 0 {
-                under_way.remove(&self.source);
-            }
-        }
+        self.shared.sessions.visitors().retain(|visitor| visitor.number != self.number);
     }
 }
 
-/// Serves a connection from `ip` on which nothing was read yet, in a thread. One too many is closed.
+/// Serves a connection from `ip` on which nothing was read yet, in a thread.
 pub(crate) fn begin(shared: &Arc<Shared>, socket: OwnedFd, source: Source, ip: IpAddr) {
-    let Some(place) = Place::take(shared, source) else {
+    let Some(place) = Place::take(shared, source, &socket) else {
         tracing::debug!("a session was not made for {ip}: too many are under way");
         return;
     };
@@ -74,13 +117,14 @@ pub(crate) fn begin(shared: &Arc<Shared>, socket: OwnedFd, source: Source, ip: I
 }
 
 fn make(place: &Place, socket: TcpStream, ip: IpAddr) -> Result<(), String> {
-    let (deadline, shared) = (Instant::now() + TIME_MAX, &place.shared);
+    let shared = &place.shared;
     let credential = shared.doors.credential.as_ref().ok_or("this node has no identity")?;
     let words = |error: &dyn std::fmt::Display| error.to_string();
     socket.set_nonblocking(false).map_err(|error| words(&error))?;
     socket.set_read_timeout(Some(TIME_MAX)).map_err(|error| words(&error))?;
     socket.set_write_timeout(Some(TIME_MAX)).map_err(|error| words(&error))?;
-    let (stream, peer) = accept(credential, socket, deadline).map_err(|error| words(&error))?;
+    let (stream, peer) = accept(credential, socket, place.deadline).map_err(|error| words(&error))?;
+    place.know();
     // A controller asks nodes for nothing.
     if !(peer.has(Role::Tenant) || peer.has(Role::Node) || peer.has(Role::Operator)) {
         return Err(format!("{peer} has no business with memory"));

@@ -84,6 +84,23 @@ fn a_capability_for_some_minutes_ends_after_them() {
     assert_eq!(world.read(kept, address, 1), Ok(vec![1]));
 }
 
+#[test]
+fn who_owns_for_some_minutes_hands_on_no_more_than_that() {
+    let (mut world, owner, address) = world_with(1);
+    let lent = world.ask(Kind::Grant, owner, 3, Rights::Owner as usize, &[]).unwrap().0;
+    let lent = Space { capability: lent.capability, ..owner };
+    for minutes in [0, 100] {
+        let (granted, _) = world.ask(Kind::Grant, lent, minutes, Rights::Read as usize, &[]).unwrap();
+        let granted = Space { capability: granted.capability, ..owner };
+        assert_eq!(world.read(granted, address, 1), Ok(vec![0]));
+        world.now += 4 * MINUTE;
+        assert!(is_void(&mut world, granted, address), "{minutes}");
+        world.now -= 4 * MINUTE;
+    }
+    assert_eq!(world.ask(Kind::Revoke, lent, 0, 0, &[]).err(), Some(ErrorCode::NotAllowed));
+    assert_eq!(world.read(owner, address, 1), Ok(vec![0]));
+}
+
 /// Who was told the outcome before a revocation is told the same when he asks again: it was executed.
 #[test]
 fn what_was_executed_before_is_answered_as_it_was() {

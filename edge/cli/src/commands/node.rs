@@ -13,7 +13,12 @@ use yonder_node::{ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling
 use crate::args::NodeArgs;
 
 pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
-    args.open.check(args.listen.0.iter().filter_map(Listen::socket_address).chain(args.metrics.as_deref()))?;
+    if !args.credential.is_typed() {
+        let addresses = args.listen.0.iter().filter_map(Listen::socket_address);
+        args.open.check_or(addresses, ", or --identity FILE or --key FILE")?;
+    }
+    // Metrics ask no one who he is.
+    args.open.check(args.metrics.as_deref())?;
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || {
         let _ = stop.send(());

@@ -109,11 +109,13 @@ pub(super) fn dial_udp(
     address: SocketAddr,
     protector: &mut Option<Protector>,
 ) -> Result<(UdpSocket, Welcome, u64), OpenError> {
-    let own: SocketAddr = match address {
-        SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
-        SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
+    let any = match address {
+        SocketAddr::V4(_) => Ipv4Addr::UNSPECIFIED.into(),
+        SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let socket = UdpSocket::bind(own)?;
+    // A session is good for one address of ours.
+    let own = protector.as_ref().map_or(any, Protector::own);
+    let socket = UdpSocket::bind((own, 0))?;
     socket.connect(address)?;
     socket.set_read_timeout(Some(GREET_AGAIN))?;
     let mut received = [0; BUFFER_BYTES];

@@ -348,8 +348,9 @@ fn take_from_stream(link: &mut StreamLink, client: &mut Client, now: Nanos, data
 }
 
 /// What a lane to the node at `address` protects its messages with, if it does. Makes a session if it must.
-fn protector(session: &NodeSession, address: SocketAddr) -> Result<Option<Protector>, OpenError> {
+fn protector(session: &Arc<NodeSession>, address: SocketAddr) -> Result<Option<Protector>, OpenError> {
     let Some((protector, incarnation)) = session.sessions.lane(address)? else { return Ok(None) };
+    session.keep_renewed()?;
     if session.know(incarnation) { Ok(Some(protector)) } else { Err(OpenError::Forgotten) }
 }
 

@@ -1,17 +1,19 @@
 //! Sessions with a node that wants to know who asks, and the lanes that speak under them.
 //!
-//! [`Sessions`] makes them over TLS, and another one before the present one is over; it belongs to what all lanes to a
-//! node share. A [`Protector`] seals what one lane sends and opens what it receives, with keys that it derives by
+//! [`Sessions`] makes them over TLS; it belongs to what all lanes to a node share. As many lanes as a session has
+//! numbers for are a [`Chain`]: before its session is over a thread makes the next one, and earlier if nothing is heard
+//! of the node. A [`Protector`] seals what one lane sends and opens what it receives, with keys that it derives by
 //! itself, so that nothing here locks, allocates or waits on the path of a fault.
 //!
 //! Invariant: a lane has one counter as long as a session lasts, and no two lanes of a session have one number.
 
 use std::io::{self, Read, Write};
-use std::net::{SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use socket2::{Domain, Socket, Type};
 use yonder_client::NodeClock;
 use yonder_identity::{Credential, Role, connect};
 use yonder_session::{
@@ -32,24 +34,32 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Messages without an answer after which the node's clock is no longer believed to have gone on: every other one
 /// carries the last time that was heard.
 const UNANSWERED_MAX: u32 = 8;
+/// Messages without an answer after which another session is made. A lane asks again more and more seldom, so these
+/// take a second or so, unless there is much to ask.
+const SILENT: u32 = 24;
 
 /// The sessions with one node, if it wants any.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     credential: OnceLock<Option<Arc<Credential>>>,
     protection: Protection,
-    /// The first, from which the others follow.
-    first: OnceLock<Arc<Made>>,
-    making: Mutex<Option<Making>>,
-    lanes: AtomicU8,
+    chains: Mutex<Vec<Arc<Chain>>>,
+    /// Whether the thread that renews runs.
+    is_renewed: AtomicBool,
 }
 
-/// The last session that was made, and where.
+/// Sessions that follow one another, and the lanes that speak under them.
 #[derive(Debug)]
-struct Making {
-    last: Arc<Made>,
+struct Chain {
     address: SocketAddr,
-    tried: Instant,
+    /// The session that was made last, and when another one was last tried.
+    last: Mutex<(Arc<Made>, Instant)>,
+    /// Numbers of lanes that were given.
+    lanes: AtomicU8,
+    /// The latest time of the node that any lane has heard.
+    heard: AtomicU64,
+    /// A lane hears nothing of the node.
+    is_silent: AtomicBool,
 }
 
 /// A session.
@@ -58,6 +68,8 @@ struct Made {
     number: SessionNumber,
     secret: SessionSecret,
     incarnation: u64,
+    /// Our address, which the keys are good for.
+    own: IpAddr,
     /// The node's clock when it was made, and ours when we knew.
     time: u64,
     made: Nanos,
@@ -67,67 +79,90 @@ struct Made {
 
 impl Default for Sessions {
     fn default() -> Self {
-        Self {
-            credential: OnceLock::new(),
-            protection: Protection::Encrypted,
-            first: OnceLock::new(),
-            making: Mutex::default(),
-            lanes: AtomicU8::new(0),
-        }
+        Self::protecting(Protection::Encrypted)
     }
 }
 
 impl Sessions {
     /// Sessions of one with this credential, or none; each message is to be protected like this.
     pub(crate) fn of(credential: Option<Arc<Credential>>, protection: Protection) -> Self {
-        Self { credential: OnceLock::from(credential), protection, ..Self::default() }
+        Self { credential: OnceLock::from(credential), ..Self::protecting(protection) }
     }
 
     /// Sessions of one whom the environment names, if it does; each message is to be protected like this.
     pub(crate) fn protecting(protection: Protection) -> Self {
-        Self { protection, ..Self::default() }
+        let (credential, chains) = (OnceLock::new(), Mutex::default());
+        Self { credential, protection, chains, is_renewed: AtomicBool::new(false) }
     }
 
     /// The protector of a new lane to the node at `address`, and the node's incarnation; `None` for plain lanes. Makes a
-    /// session if there is none.
+    /// session if there is none, or none with a number left.
     pub(crate) fn lane(&self, address: SocketAddr) -> Result<Option<(Protector, u64)>, OpenError> {
         let Some(credential) = self.credential()? else { return Ok(None) };
-        let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        let last = match &*making {
-            Some(making) => Arc::clone(&making.last),
-            None => {
-                let made = Arc::new(self.make(&credential, address)?);
-                let first = self.first.set(Arc::clone(&made));
-                assert!(first.is_ok(), "the first session is made once");
-                *making = Some(Making { last: Arc::clone(&made), address, tried: Instant::now() });
-                made
+        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+        for chain in &*chains {
+            if let Some(lane) = chain.next_lane() {
+                let mut last = chain.last.lock().unwrap_or_else(PoisonError::into_inner);
+                if Instant::now() >= last.0.renewed_at {
+                    let made = self.make(&credential, chain.address, Some(last.0.own))?;
+                    chain.follow_with(&mut last, made);
+                }
+                let incarnation = last.0.incarnation;
+                return Ok(Some((Protector::new(chain, &last.0, lane), incarnation)));
             }
-        };
-        drop(making);
-        let next = |lanes: u8| lanes.checked_add(1).filter(|lane| *lane <= SessionNumber::LANE_MAX);
-        let lane = self.lanes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        let lane = lane.map_err(|_| io::Error::other("a process has too many lanes to one node"))? + 1;
-        let incarnation = last.incarnation;
-        Ok(Some((Protector::new(last, lane), incarnation)))
+        }
+        let made = Arc::new(self.make(&credential, address, None)?);
+        let incarnation = made.incarnation;
+        let chain = Arc::new(Chain {
+            address,
+            heard: AtomicU64::new(made.time),
+            last: Mutex::new((Arc::clone(&made), Instant::now())),
+            lanes: AtomicU8::new(0),
+            is_silent: AtomicBool::new(false),
+        });
+        let lane = chain.next_lane().expect("a chain has room for a first lane");
+        let protector = Protector::new(&chain, &made, lane);
+        chains.push(chain);
+        Ok(Some((protector, incarnation)))
     }
 
-    /// Makes another session if the present one is old, or if `is_lost`: nothing is heard of the node under it. The
-    /// node's incarnation, if one was made.
-    pub(crate) fn renew(&self, is_lost: bool) -> Option<u64> {
+    /// Whether a thread is to be started that calls [`Sessions::renew`] from now on: told once.
+    pub(crate) fn wants_renewer(&self) -> bool {
+        !self.is_renewed.swap(true, Ordering::Relaxed)
+    }
+
+    /// Makes the sessions that follow those which are old, or under which nothing is heard of the node; forgets those
+    /// without lanes. The node's incarnation, if a session was made. Waits for some seconds at most for each.
+    pub(crate) fn renew(&self) -> Option<u64> {
         let credential = self.credential().ok().flatten()?;
-        let mut making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
-        let making = making.as_mut()?;
-        let (is_old, is_early) = (Instant::now() >= making.last.renewed_at, making.tried.elapsed() < RETRY);
-        if !(is_old || is_lost) || is_early {
-            return None;
+        let chains = {
+            let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+            // One that has numbers left is kept for the next lane.
+            chains.retain(|chain| Arc::strong_count(chain) > 1 || chain.has_numbers());
+            chains.clone()
+        };
+        let mut incarnation = None;
+        for chain in chains {
+            let (is_old, own) = {
+                let mut last = chain.last.lock().unwrap_or_else(PoisonError::into_inner);
+                let is_old = Instant::now() >= last.0.renewed_at;
+                let is_silent = chain.is_silent.swap(false, Ordering::Relaxed);
+                if !(is_old || is_silent) || last.1.elapsed() < RETRY {
+                    continue;
+                }
+                last.1 = Instant::now();
+                (is_old, last.0.own)
+            };
+            // Two references: the list's and this one. Without a lane a session is made when one is opened.
+            if is_old && Arc::strong_count(&chain) <= 2 {
+                continue;
+            }
+            if let Ok(made) = self.make(&credential, chain.address, Some(own)) {
+                incarnation = Some(made.incarnation);
+                chain.follow_with(&mut chain.last.lock().unwrap_or_else(PoisonError::into_inner), made);
+            }
         }
-        making.tried = Instant::now();
-        let made = Arc::new(self.make(&credential, making.address).ok()?);
-        let incarnation = made.incarnation;
-        let next = making.last.next.set(Arc::clone(&made));
-        assert!(next.is_ok(), "a session has one that follows it");
-        making.last = made;
-        Some(incarnation)
+        incarnation
     }
 
     fn credential(&self) -> Result<Option<Arc<Credential>>, OpenError> {
@@ -138,9 +173,11 @@ impl Sessions {
         Ok(self.credential.get_or_init(|| found).clone())
     }
 
-    fn make(&self, credential: &Credential, address: SocketAddr) -> Result<Made, OpenError> {
+    /// Makes a session with the node at `address`, from our address `own` if there is one.
+    fn make(&self, credential: &Credential, address: SocketAddr, own: Option<IpAddr>) -> Result<Made, OpenError> {
         let began = Instant::now();
-        let socket = TcpStream::connect_timeout(&address, TIME_MAX)?;
+        let socket = dial(address, own)?;
+        let own = socket.local_addr()?.ip();
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(TIME_MAX))?;
         socket.set_write_timeout(Some(TIME_MAX))?;
@@ -155,7 +192,41 @@ impl Sessions {
         let lasts = Duration::from_secs(grant.seconds.into());
         let SessionGrant { number, secret, incarnation, time, .. } = grant;
         let renewed_at = began + lasts - lasts / RENEWED_AT_DIVISOR;
-        Ok(Made { number, secret, incarnation, time, made, renewed_at, next: OnceLock::new() })
+        Ok(Made { number, secret, incarnation, own, time, made, renewed_at, next: OnceLock::new() })
+    }
+}
+
+/// A stream to `address`, from `own` if this machine still has that: lanes send from there.
+fn dial(address: SocketAddr, own: Option<IpAddr>) -> io::Result<TcpStream> {
+    if let Some(own) = own {
+        let socket = Socket::new(Domain::for_address(address), Type::STREAM.cloexec(), None)?;
+        if socket.bind(&SocketAddr::new(own, 0).into()).is_ok() {
+            socket.connect_timeout(&address.into(), TIME_MAX)?;
+            return Ok(socket.into());
+        }
+    }
+    TcpStream::connect_timeout(&address, TIME_MAX)
+}
+
+impl Chain {
+    /// A number that no lane has had; `None` once there are none.
+    fn next_lane(&self) -> Option<u8> {
+        let next = |lanes: u8| lanes.checked_add(1).filter(|lane| *lane <= SessionNumber::LANE_MAX);
+        let before = self.lanes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
+        before.ok().map(|lanes| lanes + 1)
+    }
+
+    fn has_numbers(&self) -> bool {
+        self.lanes.load(Ordering::Relaxed) < SessionNumber::LANE_MAX
+    }
+
+    /// Lanes go over to `made` from now on.
+    fn follow_with(&self, last: &mut (Arc<Made>, Instant), made: Made) {
+        let made = Arc::new(made);
+        self.heard.fetch_max(made.time, Ordering::Relaxed);
+        let next = last.0.next.set(Arc::clone(&made));
+        assert!(next.is_ok(), "a session has one that follows it");
+        *last = (made, Instant::now());
     }
 }
 
@@ -163,24 +234,40 @@ impl Sessions {
 #[derive(Debug)]
 pub(crate) struct Protector {
     lane: u8,
+    chain: Arc<Chain>,
+    /// The session of the lane. That from which it began is held too, and with it all between: nothing is freed when the
+    /// lane goes over.
     made: Arc<Made>,
+    _first: Arc<Made>,
     keys: LaneKeys,
     counter: RequestCounter,
     /// The keys of the session before, under which answers may still come.
     before: Option<(SessionNumber, LaneKeys)>,
     clock: NodeClock,
-    /// The latest time of the node that was heard.
-    heard: u64,
     unanswered: u32,
 }
 
 impl Protector {
-    fn new(made: Arc<Made>, lane: u8) -> Self {
+    fn new(chain: &Arc<Chain>, made: &Arc<Made>, lane: u8) -> Self {
         let keys = made.secret.lane(lane);
         let mut clock = NodeClock::default();
         clock.hear(made.time, made.made);
-        let heard = made.time;
-        Self { lane, made, keys, counter: RequestCounter::new(), before: None, clock, heard, unanswered: 0 }
+        Self {
+            lane,
+            chain: Arc::clone(chain),
+            made: Arc::clone(made),
+            _first: Arc::clone(made),
+            keys,
+            counter: RequestCounter::new(),
+            before: None,
+            clock,
+            unanswered: 0,
+        }
+    }
+
+    /// The address that the lane must send from.
+    pub(crate) fn own(&self) -> IpAddr {
+        self.made.own
     }
 
     /// Goes over to the session that was made last, if there is a newer one than that of the lane.
@@ -193,17 +280,16 @@ impl Protector {
 
     #[cold]
     fn change(&mut self) {
+        let number = self.number();
         while let Some(next) = self.made.next.get() {
-            // What it leaves stays in the chain, so nothing is freed here.
             self.made = Arc::clone(next);
         }
         let keys = self.made.secret.lane(self.lane);
-        let number = self.number();
         let before = std::mem::replace(&mut self.keys, keys);
         self.before = Some((number, before));
         self.counter = RequestCounter::new();
         self.clock.hear(self.made.time, self.made.made);
-        (self.heard, self.unanswered) = (self.heard.max(self.made.time), 0);
+        self.unanswered = 0;
     }
 
     fn number(&self) -> SessionNumber {
@@ -217,8 +303,13 @@ impl Protector {
         self.unanswered = self.unanswered.saturating_add(1);
         // A node refuses what is from its future, which is where a lane is after the node's clock has stood still.
         let is_doubtful = self.unanswered > UNANSWERED_MAX && self.unanswered.is_multiple_of(2);
+        if self.unanswered > SILENT {
+            self.chain.is_silent.store(true, Ordering::Relaxed);
+        }
+        // What another lane has heard is later than what this one knows, if it was idle.
+        let heard = self.chain.heard.load(Ordering::Relaxed);
         let bound = self.clock.bound(now).filter(|_| !is_doubtful);
-        let counter = self.counter.next(bound.unwrap_or(self.heard))?;
+        let counter = self.counter.next(bound.map_or(heard, |bound| bound.max(heard)))?;
         seal(&self.keys.requests, self.number(), counter, &mut room[..bytes + PROOF_BYTES]);
         Some(bytes + PROOF_BYTES)
     }
@@ -245,7 +336,9 @@ impl Protector {
     }
 
     fn hear(&mut self, answer: &Header, now: Nanos) {
-        self.heard = self.heard.max(answer.time);
+        if answer.time > self.chain.heard.load(Ordering::Relaxed) {
+            self.chain.heard.fetch_max(answer.time, Ordering::Relaxed);
+        }
         self.clock.hear(answer.time, now);
         if std::mem::take(&mut self.unanswered) > UNANSWERED_MAX {
             self.clock.fall_back(now);

@@ -7,6 +7,8 @@
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
 
 use yonder_client::Stats;
 use yonder_identity::Credential;
@@ -15,6 +17,9 @@ use yonder_wire::Welcome;
 
 use super::protection::Sessions;
 use crate::Counter;
+
+/// Time between two looks at whether a session must follow another.
+const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
 
 /// One node, as its client knows it.
 #[derive(Default, Debug)]
@@ -56,12 +61,23 @@ impl NodeSession {
         Self { sessions: Sessions::protecting(protection), ..Self::default() }
     }
 
-    /// Makes another session with the node if the present one is old, or nothing is heard of the node under it
-    /// (`is_silent`). To be called now and then, where it is no harm to wait for some seconds.
-    pub(crate) fn renew(&self, is_silent: bool) {
-        if let Some(incarnation) = self.sessions.renew(is_silent) {
-            self.know(incarnation);
+    /// Starts the thread that makes the sessions which follow, if there are any and it does not run yet. It ends soon
+    /// after the last of those who share this.
+    pub(super) fn keep_renewed(self: &Arc<Self>) -> io::Result<()> {
+        if !self.sessions.wants_renewer() {
+            return Ok(());
         }
+        let watched = Arc::downgrade(self);
+        let renew = move || {
+            while let Some(session) = watched.upgrade().filter(|session| !session.is_lost()) {
+                if let Some(incarnation) = session.sessions.renew() {
+                    session.know(incarnation);
+                }
+                drop(session);
+                thread::park_timeout(RENEWAL_PAUSE);
+            }
+        };
+        thread::Builder::new().name("yonder-session".to_owned()).spawn(renew).map(drop)
     }
 
     /// Notes which incarnation of the node has answered. False if the node is lost.

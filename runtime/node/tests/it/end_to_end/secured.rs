@@ -76,7 +76,7 @@ fn those_who_share_a_key_use_memory_and_others_do_not() {
         }
         // Who has no key is told what to type, and who has another one is turned away at the door.
         let plain = open(&node, &Arc::new(NodeSession::with(None, Protection::Encrypted)));
-        assert!(plain.as_ref().is_err_and(|error| error.to_string().contains("--key FILE")), "{plain:?}");
+        assert!(plain.as_ref().is_err_and(|error| error.to_string().contains("YONDER_KEY=FILE")), "{plain:?}");
         let foreign = open(&node, &Arc::new(NodeSession::with(Some(Arc::clone(&other)), Protection::Encrypted)));
         assert!(matches!(foreign, Err(OpenError::Handshake(_))), "{foreign:?}");
         wait_for(|| (node.stats().refused_sessions == 1).then_some(()));
@@ -245,6 +245,71 @@ fn what_is_repeated_forged_or_from_elsewhere_is_dropped() {
         let before = node.stats().bad_datagrams;
         lane.send(&forged);
         is_dropped(&node, before);
+    }
+}
+
+/// Those who begin to ask for a session and go no further keep no one from getting one.
+#[test]
+fn who_says_nothing_at_the_door_is_in_nobodys_way() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    let node = node(Network::Tcp, &key);
+    let to: SocketAddr = address(&node).parse().unwrap();
+    let silent: Vec<TcpStream> = (0..100)
+        .map(|_| {
+            let mut stream = TcpStream::connect(to).unwrap();
+            stream.write_all(&[0x16]).unwrap();
+            stream
+        })
+        .collect();
+    let session = Arc::new(NodeSession::with(Some(key), Protection::Encrypted));
+    let began = std::time::Instant::now();
+    create(&mut open(&node, &session).unwrap());
+    assert!(began.elapsed() < Duration::from_secs(4), "it has waited for others' time to be over");
+    // Their time is over too, though they say a byte now and then.
+    for mut stream in silent {
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let mut rest = Vec::new();
+        let _ = stream.read_to_end(&mut rest);
+    }
+}
+
+/// A process has more lanes to a node than a session has numbers for.
+#[test]
+fn lanes_never_run_out_of_numbers() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    let node = node(Network::Udp, &key);
+    let session = Arc::new(NodeSession::with(Some(key), Protection::Encrypted));
+    let mut first = open(&node, &session).unwrap();
+    let space = create(&mut first);
+    for _ in 0..300 {
+        assert!(ask(&mut open(&node, &session).unwrap(), Kind::Ping, space, 0).is_ok());
+    }
+    assert!(ask(&mut first, Kind::Ping, space, 0).is_ok());
+}
+
+/// The node is started again: who had memory there is told that it is lost, by datagram too, soon.
+#[test]
+fn who_had_memory_on_a_node_that_was_started_again_is_told_so() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    for network in NETWORKS {
+        let first = node(network, &key);
+        let at = network.listen(&address(&first));
+        let session = Arc::new(NodeSession::with(Some(Arc::clone(&key)), Protection::Encrypted));
+        let mut lane = open(&first, &session).unwrap();
+        let space = create(&mut lane);
+        first.stop();
+        let mut config = NodeConfig::new(vec![at], 64 * PAGE);
+        config.page_bytes = Some(PAGE);
+        config.credential = Some(Arc::clone(&key));
+        let _second = wait_for(|| Node::start(config.clone()).ok());
+        let told = wait_for(|| match ask(&mut lane, Kind::Ping, space, 0) {
+            Err(CallError::TimedOut) => None,
+            other => Some(other),
+        });
+        assert_eq!(told.map(drop), Err(CallError::Lost), "{network:?}");
     }
 }
 
