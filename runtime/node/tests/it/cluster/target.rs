@@ -40,7 +40,7 @@ impl Asked {
 }
 
 pub(crate) struct Target {
-    asked: Receiver<Asked>,
+    asked: Option<Receiver<Asked>>,
     pub(crate) dropped: Arc<Mutex<Vec<u32>>>,
     link: Option<NodeLink>,
     address: std::net::SocketAddr,
@@ -75,17 +75,19 @@ impl Target {
                 }
             }
         });
-        Self { asked, dropped, link: Some(link), address, server: Some(server) }
+        Self { asked: Some(asked), dropped, link: Some(link), address, server: Some(server) }
     }
 
     /// The next stage that a node asks for.
     pub(crate) fn next(&self) -> Asked {
-        self.asked.recv_timeout(TIMEOUT).expect("a node sends a region")
+        self.asked.as_ref().expect("it is there until the end").recv_timeout(TIMEOUT).expect("a node sends a region")
     }
 }
 
 impl Drop for Target {
     fn drop(&mut self) {
+        // Who asks again meanwhile has the connection broken, and is not waited for.
+        drop(self.asked.take());
         drop(self.link.take());
         drop(TcpStream::connect(self.address));
         let ended = self.server.take().map(JoinHandle::join);
