@@ -13,12 +13,13 @@
 //!
 //! A thread that panics ends the process (`crash`).
 //!
-//! Files: `memory` has the bytes, `quiet` says when freed ones may be used again; `datagram` and `event_loop` with
-//! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and `extend` the one
-//! that runs offloads, `forward` the way to them, which `turns` keeps fair, and back; `control` and `listen` are where
-//! clients come in, and `connections` and `source` say how many of whom. With a
-//! controller, which places regions of address spaces on several nodes: `controller` joins it, `agent` does what it
-//! says, by errands to the slow path (`errand`), and `carrier` moves a region to another node.
+//! Files: `bound` is a node before it serves, and `sandbox` what it may do then; `memory` has the bytes, `quiet` says
+//! when freed ones may be used again; `datagram` and `event_loop` with `connection` are data threads, which
+//! `serve` by the same code; `slow` is the slow path's thread and `extend` the one that runs offloads, `forward` the
+//! way to them, which `turns` keeps fair, and back; `control` and `listen` are where clients come in, and `connections`
+//! and `source` say how many of whom. With a controller, which places regions of address spaces on several nodes:
+//! `controller` joins it, `agent` does what it says, by errands to the slow path (`errand`), and `carrier` moves a
+//! region to another node.
 //!
 //! Neighbours: `core/board` decides, `core/wire` is the protocol; `runtime/fabric` has the clients and the lanes
 //! between nodes, `runtime/controller` the link to the controller.
@@ -27,6 +28,7 @@
 
 mod agent;
 mod atomic;
+mod bound;
 mod carrier;
 mod connection;
 mod connections;
@@ -47,6 +49,7 @@ mod listen;
 mod memory;
 mod polling;
 mod quiescence;
+mod sandbox;
 mod serve;
 mod slow;
 mod source;
@@ -80,6 +83,7 @@ use quiescence::QuiescentState;
 use serve::Server;
 use stats::Counters;
 
+pub use bound::BoundNode;
 pub use controller::ControllerConfig;
 pub use error::NodeError;
 pub use listen::{Listen, ListenError, parse_listen};
@@ -214,14 +218,20 @@ pub struct Node {
 }
 
 /// The sockets of a node, before its threads run.
+#[derive(Debug)]
 struct Sockets {
     listeners: Vec<Listener>,
     datagrams: Vec<Arc<std::net::UdpSocket>>,
 }
 
 impl Node {
-    /// Reserves the memory, listens and starts serving.
+    /// Listens, reserves the memory and starts serving.
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
+        Self::bind(config)?.serve()
+    }
+
+    /// Listens and reserves the memory. No thread is made yet, and nothing is answered.
+    pub fn bind(config: NodeConfig) -> Result<BoundNode, NodeError> {
         if config.listen.is_empty() {
             return Err(NodeError::NoAddress);
         }
@@ -232,7 +242,7 @@ impl Node {
         let sockets = bind(&config, &mut addresses, &mut socket_paths)?;
         let stream_threads = if sockets.listeners.is_empty() { 0 } else { config.data_threads() };
         let (shared, slow) = share(&config, sockets.datagrams.len() + stream_threads)?;
-        let mut node = Self {
+        let node = Self {
             shared,
             inboxes: Vec::new(),
             datagram_sockets: sockets.datagrams.clone(),
@@ -241,10 +251,7 @@ impl Node {
             socket_paths,
             link: None,
         };
-        node.run(&config, sockets, stream_threads, slow)?;
-        let join = |config| controller::join(&node.shared, config, &node.addresses);
-        node.link = config.controller.as_ref().map(join).transpose()?;
-        Ok(node)
+        Ok(BoundNode { node, config, sockets, stream_threads, slow })
     }
 
     /// Starts the threads. Data threads have numbers from 0; those for datagrams come first.

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use yonder::units::parse_bytes;
 
-use super::{OpenArgs, SERVER, positive_duration};
+use super::{OpenArgs, SERVER, UserArgs, positive_duration};
 
 /// What `yonder controller --help` ends with.
 const CONTROLLER_AFTER_HELP: &str = "\
@@ -69,6 +69,8 @@ pub(crate) struct ServeArgs {
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    #[command(flatten)]
+    pub(crate) user: UserArgs,
 }
 
 /// A controller that runs.

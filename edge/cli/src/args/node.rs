@@ -6,7 +6,7 @@ use clap::Args;
 use yonder::units::{parse_bytes, parse_duration};
 use yonder_node::{Listen, ListenError, parse_listen};
 
-use super::{ControllerAddresses, OpenArgs, positive_count};
+use super::{ControllerAddresses, OpenArgs, SandboxArgs, positive_count};
 
 /// The addresses of a node, from one flag.
 #[derive(Clone, Debug)]
@@ -49,4 +49,6 @@ pub(crate) struct NodeArgs {
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
 }

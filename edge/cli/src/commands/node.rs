@@ -1,23 +1,32 @@
 //! `yonder node`: a memory node, until it is told to end.
+//!
+//! It binds its addresses first; then it becomes `--user`'s and enters its sandbox; then it makes threads and serves.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 
+use anyhow::Context as _;
 use yonder::units::format_bytes;
 use yonder_controller::LinkCondition;
 use yonder_metrics::{Extra, ExtraKind, Sample};
-use yonder_node::{ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling};
+use yonder_node::{BoundNode, ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling};
+use yonder_process::{Entered, User};
 
-use crate::args::NodeArgs;
+use crate::args::{NodeArgs, SandboxArgs};
 
 pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     args.open.check(args.listen.0.iter().filter_map(Listen::socket_address).chain(args.metrics.as_deref()))?;
+    let user = args.sandbox.user.find()?;
+    let bound = Node::bind(config(args))?;
+    let bound_metrics = args.metrics.as_deref().map(yonder_metrics::bind).transpose()?;
+    // Threads that are made from here on have no more rights than this one.
+    confine(&args.sandbox, user.as_ref(), &bound)?;
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || {
         let _ = stop.send(());
     })?;
-    let node = Arc::new(Node::start(config(args))?);
+    let node = Arc::new(bound.serve()?);
     let addresses: Vec<String> = node.addresses().iter().map(ToString::to_string).collect();
     let joined = args.controller.as_ref().map_or_else(String::new, |at| format!(", for the controller at {at}"));
     let (memory, addresses) = (format_bytes(args.memory), addresses.join(", "));
@@ -28,7 +37,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
         extra.extend(for_metrics.controller().map(|link| link_metric(&link)));
         Sample { extra, ..Sample::default() }
     };
-    let server = args.metrics.as_deref().map(|address| yonder_metrics::serve(address, Arc::new(sample))).transpose()?;
+    let server = bound_metrics.map(|bound| bound.serve(Arc::new(sample))).transpose()?;
     if let Some(server) = &server {
         eprintln!("yonder node: metrics on {}", server.address());
     }
@@ -42,6 +51,24 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     }
     eprintln!("yonder node: {} reads and {} writes served", stats.reads, stats.writes);
     Ok(ExitCode::SUCCESS)
+}
+
+/// Gives up what the node needed to bind its addresses and does not need to serve.
+fn confine(args: &SandboxArgs, user: Option<&User>, bound: &BoundNode) -> anyhow::Result<()> {
+    if let Some(user) = user {
+        bound.give_sockets(user).context("a socket cannot be given to --user")?;
+        user.become_for_good()?;
+    }
+    if args.no_sandbox {
+        return Ok(());
+    }
+    let Entered { filter, landlock } = bound.sandbox([]).enter();
+    for (what, entered) in [("a filter of system calls (seccomp)", filter), ("rules for files (landlock)", landlock)] {
+        if let Err(cause) = entered {
+            eprintln!("yonder node: serves without {what}, which this kernel does not let it have: {cause}");
+        }
+    }
+    Ok(())
 }
 
 fn config(args: &NodeArgs) -> NodeConfig {

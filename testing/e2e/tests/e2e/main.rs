@@ -26,6 +26,7 @@ mod governor;
 mod hostile_clients;
 mod local_limit;
 mod memory_nodes;
+mod privileges;
 mod refusals;
 mod run;
 mod soak;

@@ -1,0 +1,52 @@
+//! [`BoundNode`]: a node that listens and has its memory, before it serves. Here it gives up what it needed for that:
+//! its user's rights, and all that its sandbox does not list.
+
+use std::io;
+use std::path::PathBuf;
+
+use yonder_board::SlowPath;
+use yonder_process::{Sandbox, User};
+
+use crate::listen::Listen;
+use crate::{Node, NodeConfig, NodeError, Sockets, controller, sandbox};
+
+/// A node without threads. Clients that connect wait for [`BoundNode::serve`]; dropping it ends it.
+#[derive(Debug)]
+pub struct BoundNode {
+    pub(crate) node: Node,
+    pub(crate) config: NodeConfig,
+    pub(crate) sockets: Sockets,
+    pub(crate) stream_threads: usize,
+    pub(crate) slow: SlowPath,
+}
+
+impl BoundNode {
+    /// Makes the threads, joins the controller if there is one, and serves.
+    pub fn serve(self) -> Result<Node, NodeError> {
+        let Self { mut node, config, sockets, stream_threads, slow } = self;
+        node.run(&config, sockets, stream_threads, slow)?;
+        let join = |config| controller::join(&node.shared, config, &node.addresses);
+        node.link = config.controller.as_ref().map(join).transpose()?;
+        Ok(node)
+    }
+
+    /// Where the node listens, as [`Node::addresses`].
+    #[must_use]
+    pub fn addresses(&self) -> &[Listen] {
+        self.node.addresses()
+    }
+
+    /// Gives sockets in the file system to the user whose the node becomes: only that user's processes may connect to
+    /// them.
+    pub fn give_sockets(&self, user: &User) -> io::Result<()> {
+        self.node.socket_paths.iter().try_for_each(|path| user.give(path))
+    }
+
+    /// What the node needs from [`BoundNode::serve`] on, metrics and a log to standard error included. Of files it also
+    /// reads those of `readable`, and folders with all that is in them.
+    #[must_use]
+    pub fn sandbox(&self, readable: impl IntoIterator<Item = PathBuf>) -> Sandbox {
+        let controllers = self.config.controller.as_ref().map(|controller| controller.addresses.as_str());
+        sandbox::of_node(&self.node.socket_paths, controllers, readable.into_iter().collect())
+    }
+}
