@@ -199,10 +199,10 @@ fn beneath(path: &Path, access: BitFlags<AccessFs>) -> Option<Result<PathBeneath
     Some(Ok(PathBeneath::new(PathFd::new(path).ok()?, access)))
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line. Some errors say their causes themselves.
 fn described(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |error| error.source());
-    causes.fold(error.to_string(), |line, cause| format!("{line}: {cause}"))
+    let causes = std::iter::successors(error.source(), |error| error.source()).map(ToString::to_string);
+    causes.fold(error.to_string(), |line, cause| if line.ends_with(&cause) { line } else { format!("{line}: {cause}") })
 }
 
 /// Whether this kernel, and what surrounds the process, let it have filters. Nothing is installed.

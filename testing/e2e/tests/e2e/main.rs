@@ -29,6 +29,7 @@ mod memory_nodes;
 mod privileges;
 mod refusals;
 mod run;
+mod services;
 mod soak;
 mod stock_clients;
 mod stopped_client;
