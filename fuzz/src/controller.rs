@@ -161,7 +161,7 @@ impl Cluster {
         let outcome = match command {
             Command::CreateSpace { pid } if fails => Outcome::SpaceRefused { pid, cause },
             Command::CreateSpace { pid } => {
-                let [owner, read_write, read] = [1, 2, 3].map(|number| Capability(number + 16 * node.0));
+                let [owner, read_write, read] = [1, 2, 3].map(|number| Capability(u128::from(number + 16 * node.0)));
                 Outcome::SpaceCreated { pid, capabilities: Capabilities { owner, read_write, read } }
             }
             Command::DestroySpace { pid } => Outcome::SpaceDestroyed { pid },
@@ -185,7 +185,7 @@ impl Cluster {
         let Some(node) = self.node(step) else { return 97 };
         let (id, pid, region) = (MoveId(step.below(12)), pid(step), step.below(6) as u32);
         let cause = String::new();
-        let capability = Capability(step.number());
+        let capability = Capability(step.number().into());
         let capabilities = Capabilities { owner: capability, read_write: capability, read: capability };
         let outcome = match step.below(8) {
             0 => Outcome::SpaceCreated { pid, capabilities },

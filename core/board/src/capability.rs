@@ -1,9 +1,12 @@
 //! [`Capabilities`]: proofs of the right to an address space, which a node checks without remembering whom it gave
 //! them.
 //!
-//! A capability is the number of its [`Rights`] in the two top bits, and below it 62 bits of SipHash-2-4 of address
-//! space and rights, under a key that only the node has. Guessing one takes 2^61 requests on average; a keyed checksum
-//! that is not a pseudo-random function would give the key away to whoever asks for enough capabilities.
+//! A capability has 128 bits: in the upper half what it claims ([`Claims`]), below it the SipHash-2-4 of that and of the
+//! address space, under a key that only the node has. Guessing one takes 2^63 requests on average; a keyed checksum that
+//! is not a pseudo-random function would give the key away to whoever asks for enough capabilities.
+//!
+//! One of its claims is the life of the address space ([`crate::lives`]). Whether that is the present one is for the
+//! caller to look up before it does anything: what was executed in an earlier life is still answered as it was.
 
 use std::hash::Hasher;
 
@@ -12,11 +15,15 @@ use yonder_wire::{ErrorCode, Header, Kind, Rights};
 
 use crate::address::{PID_OF_CONTROLLER_MIN, Pid};
 use crate::extend_path::{Path, path_of};
+use crate::lives::{LIFE_MAX, Life};
+use crate::recent::NodeTime;
 
 /// Rounds after which numbers look drawn to whoever has not the key.
 const FEISTEL_ROUNDS: u64 = 4;
-/// Bits of a capability that are hash.
-const HASH_BITS: u32 = 62;
+/// Nanoseconds of the unit in which capabilities say when they are void.
+const NANOS_PER_MINUTE: NodeTime = 60_000_000_000;
+/// Last minute of the node's clock that a capability can name: in four years.
+const EXPIRY_MAX: u32 = (1 << 21) - 1;
 
 /// Whether a request is nothing without a capability. A stranger may greet, ask for the time, have an address space
 /// made, and give that up: only the request that makes one names none.
@@ -31,6 +38,49 @@ pub fn needs_capability(header: &Header) -> bool {
     }
 }
 
+/// What a capability claims.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Claims {
+    pub(crate) rights: Rights,
+    /// Life of the address space.
+    pub(crate) life: Life,
+    /// Minute of the node's clock from which on it is void; `None` if it is not before the life ends.
+    pub(crate) expiry: Option<u32>,
+}
+
+impl Claims {
+    /// All rights for the whole life.
+    pub(crate) const fn of(rights: Rights, life: Life) -> Self {
+        Self { rights, life, expiry: None }
+    }
+
+    /// The same until at least `minutes` from now, or for the whole life if that is 0.
+    ///
+    /// # Errors
+    /// `BadLength` if no capability can say that.
+    pub(crate) fn for_minutes(self, minutes: u64, now: NodeTime) -> Result<Self, ErrorCode> {
+        if minutes == 0 {
+            return Ok(self);
+        }
+        let end = (now / NANOS_PER_MINUTE + 1).checked_add(minutes);
+        let end = end.and_then(|end| u32::try_from(end).ok()).filter(|end| *end <= EXPIRY_MAX);
+        Ok(Self { expiry: Some(end.ok_or(ErrorCode::BadLength)?), ..self })
+    }
+
+    /// Rights in bits 0 and 1, then 10 bits for a tenant that no one has yet, 21 for the minute, 31 for the life.
+    fn bits(self) -> u64 {
+        debug_assert!(self.life <= LIFE_MAX);
+        self.rights as u64 | u64::from(self.expiry.unwrap_or(0)) << 12 | u64::from(self.life) << 33
+    }
+
+    #[inline]
+    fn from_bits(bits: u64) -> Option<Self> {
+        let rights = Rights::from_number((bits & 3) as u32)?;
+        let expiry = Some((bits >> 12) as u32 & EXPIRY_MAX).filter(|minute| *minute != 0);
+        Some(Self { rights, life: (bits >> 33) as Life, expiry })
+    }
+}
+
 /// Makes and checks capabilities, and draws numbers of address spaces, under one key.
 pub(crate) struct Capabilities {
     keyed: SipHasher24,
@@ -42,26 +92,39 @@ impl Capabilities {
         Self { keyed: SipHasher24::new_with_key(key) }
     }
 
-    /// The capability for `rights` to an address space.
+    /// The capability that claims this of an address space.
     #[inline]
-    pub(crate) fn of(&self, pid: Pid, rights: Rights) -> u64 {
-        let mut hasher = self.keyed;
-        hasher.write_u64((u64::from(pid.get()) << 8) | rights as u64);
-        ((rights as u64) << HASH_BITS) | (hasher.finish() & ((1 << HASH_BITS) - 1))
+    pub(crate) fn of(&self, pid: Pid, claims: Claims) -> u128 {
+        let bits = claims.bits();
+        u128::from(bits) << u64::BITS | u128::from(self.hash(pid, bits))
     }
 
-    /// The address space with number `pid`, if `capability` is one for it that includes `needed`.
+    /// The address space with number `pid`, and its life, if `capability` is one for it that includes `needed`.
     ///
     /// # Errors
-    /// `BadCapability` if it is not one for this address space, `NotAllowed` if it is one with fewer rights.
+    /// `BadCapability` if it is not one for this address space, or is void by now; `NotAllowed` if it is one with fewer
+    /// rights.
     #[inline]
-    pub(crate) fn check(&self, pid: u32, capability: u64, needed: Rights) -> Result<Pid, ErrorCode> {
-        let pid = Pid::new(pid).ok_or(ErrorCode::BadCapability)?;
-        let rights = Rights::from_number((capability >> HASH_BITS) as u32).ok_or(ErrorCode::BadCapability)?;
-        if self.of(pid, rights) != capability {
+    pub(crate) fn check(&self, header: &Header, needed: Rights, now: NodeTime) -> Result<(Pid, Life), ErrorCode> {
+        let pid = Pid::new(header.pid).ok_or(ErrorCode::BadCapability)?;
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+        let (bits, hash) = ((header.capability >> u64::BITS) as u64, header.capability as u64);
+        if self.hash(pid, bits) != hash {
             return Err(ErrorCode::BadCapability);
         }
-        if rights < needed { Err(ErrorCode::NotAllowed) } else { Ok(pid) }
+        let claims = Claims::from_bits(bits).ok_or(ErrorCode::BadCapability)?;
+        if claims.expiry.is_some_and(|minute| now >= NodeTime::from(minute) * NANOS_PER_MINUTE) {
+            return Err(ErrorCode::BadCapability);
+        }
+        if claims.rights < needed { Err(ErrorCode::NotAllowed) } else { Ok((pid, claims.life)) }
+    }
+
+    #[inline]
+    fn hash(&self, pid: Pid, claims: u64) -> u64 {
+        let mut hasher = self.keyed;
+        hasher.write_u64(claims);
+        hasher.write_u64(u64::from(pid.get()));
+        hasher.finish()
     }
 
     /// The number of an address space that no controller names, for each `turn` from 1 on another one; `None` once all
@@ -82,9 +145,8 @@ impl Capabilities {
     fn feistel(&self, number: u32, round: u64) -> u32 {
         let (left, right) = (number >> 16, number & 0xffff);
         let mut hasher = self.keyed;
-        // Twice as long as what capabilities are made of, so that neither says anything about the other.
-        hasher.write_u64(round);
-        hasher.write_u64(u64::from(right));
+        // Not as long as what capabilities are made of, so that neither says anything about the other.
+        hasher.write_u64(round << u32::BITS | u64::from(right));
         right << 16 | (left ^ (hasher.finish() & 0xffff) as u32)
     }
 }
@@ -104,27 +166,49 @@ mod tests {
 
     const ALL: [Rights; 3] = [Rights::Read, Rights::ReadWrite, Rights::Owner];
 
+    fn check(capabilities: &Capabilities, pid: u32, capability: u128, needed: Rights) -> Result<u32, ErrorCode> {
+        let header = Header { pid, capability, ..Header::request(Kind::Read, 1, 0, 0) };
+        capabilities.check(&header, needed, 0).map(|(pid, _)| pid.get())
+    }
+
     #[test]
-    fn a_capability_proves_its_rights_and_no_others() {
+    fn a_capability_proves_its_claims_and_no_others() {
         let capabilities = Capabilities::new(b"sixteen bytes...");
         let pid = Pid::new(7).unwrap();
         for rights in ALL {
-            let capability = capabilities.of(pid, rights);
+            let capability = capabilities.of(pid, Claims::of(rights, 3));
             for needed in ALL {
-                let expected = if needed <= rights { Ok(pid) } else { Err(ErrorCode::NotAllowed) };
-                assert_eq!(capabilities.check(7, capability, needed), expected);
+                let expected = if needed <= rights { Ok(7) } else { Err(ErrorCode::NotAllowed) };
+                assert_eq!(check(&capabilities, 7, capability, needed), expected);
             }
-            let foreign = [(8, capability), (0, capability), (7, capability ^ 1), (7, 0), (7, u64::MAX)];
-            for (pid, capability) in foreign {
-                assert_eq!(capabilities.check(pid, capability, Rights::Read), Err(ErrorCode::BadCapability));
-            }
-            let raised = capability | (3 << HASH_BITS);
-            if raised != capability {
-                assert_eq!(capabilities.check(7, raised, Rights::Read), Err(ErrorCode::BadCapability));
+            let foreign = [(8, capability), (0, capability), (7, 0), (7, u128::MAX)];
+            let flipped = (0..u128::BITS).map(|bit| (7, capability ^ 1 << bit));
+            for (pid, capability) in foreign.into_iter().chain(flipped) {
+                assert_eq!(check(&capabilities, pid, capability, Rights::Read), Err(ErrorCode::BadCapability));
             }
             let elsewhere = Capabilities::new(b"another node....");
-            assert_eq!(elsewhere.check(7, capability, Rights::Read), Err(ErrorCode::BadCapability));
+            assert_eq!(check(&elsewhere, 7, capability, Rights::Read), Err(ErrorCode::BadCapability));
         }
+    }
+
+    #[test]
+    fn claims_come_back_and_end_when_they_say() {
+        let capabilities = Capabilities::new(&[3; 16]);
+        let pid = Pid::new(7).unwrap();
+        let now = 1000 * NANOS_PER_MINUTE + 5;
+        for (rights, life, minutes) in [(Rights::Read, 0, 0), (Rights::Owner, LIFE_MAX, 1), (Rights::ReadWrite, 9, 700)]
+        {
+            let claims = Claims::of(rights, life).for_minutes(minutes, now).unwrap();
+            assert_eq!(Claims::from_bits(claims.bits()), Some(claims));
+            let header =
+                Header { pid: 7, capability: capabilities.of(pid, claims), ..Header::request(Kind::Read, 1, 0, 0) };
+            let at = |time| capabilities.check(&header, Rights::Read, time);
+            assert_eq!(at(now + minutes * NANOS_PER_MINUTE), Ok((pid, life)), "it ends no earlier");
+            let later = at(now + (minutes + 1) * NANOS_PER_MINUTE);
+            assert_eq!(later.is_ok(), minutes == 0, "{minutes} minutes");
+        }
+        let forever = Claims::of(Rights::Read, 1).for_minutes(u64::MAX, now);
+        assert_eq!(forever, Err(ErrorCode::BadLength));
     }
 
     #[test]

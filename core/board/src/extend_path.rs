@@ -109,8 +109,8 @@ impl ExtendPath {
             return reply.refuse(ErrorCode::Corrupt);
         }
         // Who has no right to the address space leaves no trace.
-        let pid = match self.board.capabilities.check(header.pid, header.capability, Rights::ReadWrite) {
-            Ok(pid) => pid,
+        let space = match self.board.check(header, Rights::ReadWrite, now) {
+            Ok(space) => space,
             Err(code) => return reply.refuse(code),
         };
         match header.kind {
@@ -118,7 +118,10 @@ impl ExtendPath {
                 Ok(executed) => reply.answer(executed),
                 Err(code) => reply.refuse(code),
             },
-            Kind::Call => match self.recent.ended(header, now).or_else(|| self.refuse(header, now, is_space(pid))) {
+            Kind::Call => match self.recent.ended(header, now).or_else(|| {
+                let is_present = self.board.present(space).is_ok_and(is_space);
+                self.refuse(header, now, is_present)
+            }) {
                 None => Handled::Slow,
                 Some(result) => answer_with(reply, result.as_ref().map(CallAnswer::bytes).map_err(|code| *code)),
             },

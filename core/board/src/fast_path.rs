@@ -61,7 +61,7 @@ impl FastPath {
             Kind::Read => self.read(header, now, memory, pages, reply),
             // Who has no right to the address space leaves no trace: the refusal would be the same every time, and what
             // is remembered of others must not be pushed out by strangers.
-            Kind::Abort => match self.board.capabilities.check(header.pid, header.capability, Rights::Read) {
+            Kind::Abort => match self.board.check(header, Rights::Read, now) {
                 Ok(_) => match self.recent.abort(header, now) {
                     Ok(executed) => reply.answer(executed),
                     Err(code) => reply.refuse(code),
@@ -70,11 +70,14 @@ impl FastPath {
             },
             Kind::Write | Kind::Atomic => {
                 let board = &self.board;
-                let pid = match board.capabilities.check(header.pid, header.capability, Rights::ReadWrite) {
-                    Ok(pid) => pid,
+                let space = match board.check(header, Rights::ReadWrite, now) {
+                    Ok(space) => space,
                     Err(code) => return reply.refuse(code),
                 };
-                match self.recent.once(header, now, || change(board, pid, message, now, memory, pages)) {
+                match self
+                    .recent
+                    .once(header, now, || change(board, board.present(space)?, message, now, memory, pages))
+                {
                     Ok(old) if header.kind == Kind::Atomic => {
                         reply.answer_with(header.length, |answer| answer.address = old)
                     }
@@ -93,7 +96,7 @@ impl FastPath {
         if !needs_capability(header) {
             return Handled::Slow;
         }
-        match self.board.capabilities.check(header.pid, header.capability, Rights::Read) {
+        match self.board.check(header, Rights::Read, now) {
             Ok(_) => Handled::Slow,
             // Only if it is what its sender has sent.
             Err(_) if message.verify().is_err() => Reply::new(header, now, reply).refuse(ErrorCode::Corrupt),
@@ -120,7 +123,8 @@ impl FastPath {
         if length > PAYLOAD_BYTES_MAX.min(reply.payload.len()) {
             return reply.refuse(ErrorCode::BadLength);
         }
-        let read = self.board.capabilities.check(header.pid, header.capability, Rights::Read).and_then(|pid| {
+        let space = self.board.check(header, Rights::Read, now).and_then(|space| self.board.present(space));
+        let read = space.and_then(|pid| {
             self.board.heat.touch(pid, header.address, now);
             let access = self.board.access(memory, pages);
             access.read(pid, header.address, &mut reply.payload[..length])

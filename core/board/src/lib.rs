@@ -11,7 +11,7 @@
 //! its clients: a hash table whose buckets never overflow, because the allocator gives out only virtual ranges whose
 //! pages all find room. So a translation looks at one bucket, always. A page gets memory at its first write.
 //!
-//! Files: `address` has the numbers; `page_table`, `moved` and `capability` are what the fast path reads, any thread
+//! Files: `address` has the numbers; `page_table`, `moved`, `lives` and `capability` are what the fast path reads, any thread
 //! without a lock, and `heat` what it counts; `board` joins them and `access` uses them; `recent` keeps operations from
 //! being executed twice; `fast_path`, `slow_path` with `messages`, and `extend_path` execute requests, and `reply`
 //! composes answers; `allocation` with `allocator`, `range`, `pool` with `quarantine`, `spaces` with `lease_clock`,
@@ -35,6 +35,7 @@ mod extend_path;
 mod fast_path;
 mod heat;
 mod lease_clock;
+mod lives;
 mod messages;
 mod migration;
 mod moved;

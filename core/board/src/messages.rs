@@ -10,9 +10,10 @@ use yonder_wire::{
 };
 
 use crate::address::Pid;
-use crate::capability::needs_capability;
+use crate::capability::{Claims, needs_capability};
 use crate::extend_path::{Path, path_of};
 use crate::fast_path::is_fast;
+use crate::lives::Life;
 use crate::node_core::{Memory, PageSource, Upkeep};
 use crate::recent::{NodeTime, Recent};
 use crate::reply::{Handled, Reply};
@@ -23,8 +24,9 @@ use crate::source::Source;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
-    Created { pid: Pid, lease_ms: u32 },
+    Created { pid: Pid, life: Life, lease_ms: u32 },
     Allocated { address: u64, allocated: Allocated },
+    Revoked { pid: Pid, life: Life },
 }
 
 impl SlowPath {
@@ -52,7 +54,7 @@ impl SlowPath {
         // Who has no right to the address space leaves no trace. A space that is to be made has no capability yet.
         if header.kind.is_exactly_once()
             && needs_capability(header)
-            && let Err(code) = self.board.capabilities.check(header.pid, header.capability, Rights::Read)
+            && let Err(code) = self.board.check(header, Rights::Read, now)
         {
             return reply.refuse(code);
         }
@@ -88,19 +90,19 @@ impl SlowPath {
     /// Answers a request that changes nothing that would matter a second time.
     fn ask(&mut self, header: &Header, now: NodeTime, reply: Reply<'_>) -> Handled {
         let result = match header.kind {
-            Kind::Status => match self.check(header, Rights::Read) {
+            Kind::Status => match self.check(header, Rights::Read, now) {
                 Ok(_) => return reply.answer_body(header.address, &self.status()),
                 Err(code) => Err(code),
             },
             Kind::Ping if header.pid == 0 => return reply.answer(0),
-            Kind::Ping => self.check(header, Rights::Read).and_then(|pid| self.renew(pid, now)),
-            Kind::Grant => match self.grant(header) {
+            Kind::Ping => self.check(header, Rights::Read, now).and_then(|pid| self.renew(pid, now)),
+            Kind::Grant => match self.grant(header, now) {
                 Ok(capability) => {
                     return reply.answer_with(header.length, |answer| answer.capability = capability);
                 }
                 Err(code) => Err(code),
             },
-            _ => match self.check(header, Rights::ReadWrite).and_then(|pid| self.translate(pid, header.address)) {
+            _ => match self.check(header, Rights::ReadWrite, now).and_then(|pid| self.translate(pid, header.address)) {
                 Ok(translation) => return reply.answer_body(header.address, &translation),
                 Err(code) => Err(code),
             },
@@ -111,10 +113,11 @@ impl SlowPath {
         }
     }
 
-    fn grant(&self, header: &Header) -> Result<u64, ErrorCode> {
-        let pid = self.check(header, Rights::Owner)?;
+    fn grant(&self, header: &Header, now: NodeTime) -> Result<u128, ErrorCode> {
+        let pid = self.check(header, Rights::Owner, now)?;
         let rights = Rights::from_number(header.length).ok_or(ErrorCode::BadLength)?;
-        Ok(self.capability(pid, rights))
+        let claims = Claims::of(rights, self.spaces.life_of(pid)).for_minutes(header.address, now)?;
+        Ok(self.board.capabilities.of(pid, claims))
     }
 
     /// Executes a request that is executed once.
@@ -133,16 +136,24 @@ impl SlowPath {
                     return Err(ErrorCode::NotAllowed);
                 }
                 let (pid, lease_ms) = self.create_space_for(source, header.length, now)?;
-                return Ok(Outcome::Created { pid, lease_ms });
+                return Ok(Outcome::Created { pid, life: self.spaces.life_of(pid), lease_ms });
+            }
+            Kind::Revoke => {
+                let pid = self.check(header, Rights::Owner, now)?;
+                // A controller has told others its capabilities, and would not know the new ones.
+                if pid.is_of_controller() {
+                    return Err(ErrorCode::NotAllowed);
+                }
+                return Ok(Outcome::Revoked { pid, life: self.spaces.revoke(pid)? });
             }
             Kind::Allocate => {
-                let pid = self.check(header, Rights::Owner)?;
+                let pid = self.check(header, Rights::Owner, now)?;
                 let request = AllocateRequest::from_bytes(message.payload).map_err(|_| ErrorCode::BadLength)?;
                 let (address, allocated) = self.begin_allocate(pid, &request, header, shell)?;
                 return Ok(Outcome::Allocated { address, allocated });
             }
             Kind::Discard => {
-                let pid = self.check(header, Rights::ReadWrite)?;
+                let pid = self.check(header, Rights::ReadWrite, now)?;
                 // So much at a time that nobody waits for long.
                 if u64::from(header.length) > DISCARD_BYTES_MAX.max(self.board.config.page_size.bytes()) {
                     return Err(ErrorCode::BadLength);
@@ -150,7 +161,7 @@ impl SlowPath {
                 self.discard(pid, header.address, u64::from(header.length), shell)?;
             }
             Kind::Adopt => {
-                let pid = self.check(header, Rights::Owner)?;
+                let pid = self.check(header, Rights::Owner, now)?;
                 if !pid.is_of_controller() {
                     return Err(ErrorCode::NotAllowed);
                 }
@@ -158,11 +169,11 @@ impl SlowPath {
                 self.adopt_by_message(pid, &request, header.address, now, shell)?;
             }
             Kind::Free => {
-                let pid = self.check(header, Rights::Owner)?;
+                let pid = self.check(header, Rights::Owner, now)?;
                 self.begin_free(pid, header.address, Some(header))?.result()?;
             }
             _ => {
-                let pid = self.check(header, Rights::Owner)?;
+                let pid = self.check(header, Rights::Owner, now)?;
                 self.begin_destroy_space(pid, Some(header))?.result()?;
             }
         }
@@ -170,9 +181,8 @@ impl SlowPath {
     }
 
     /// The address space that a request is for, if it is one of this node and the capability suffices.
-    fn check(&self, header: &Header, needed: Rights) -> Result<Pid, ErrorCode> {
-        let pid = self.board.capabilities.check(header.pid, header.capability, needed)?;
-        if self.spaces.contains(pid) { Ok(pid) } else { Err(ErrorCode::BadCapability) }
+    fn check(&self, header: &Header, needed: Rights, now: NodeTime) -> Result<Pid, ErrorCode> {
+        self.board.present(self.board.check(header, needed, now)?)
     }
 
     /// Answers with how a request has ended. If its id is that of another kind of request, there is no answer to it.
@@ -182,11 +192,15 @@ impl SlowPath {
             (Kind::DestroySpace | Kind::Free | Kind::Discard | Kind::Adopt, Ok(Outcome::Done)) => {
                 reply.answer(header.length)
             }
-            (Kind::CreateSpace, Ok(Outcome::Created { pid, lease_ms })) => {
-                let capability = self.capability(pid, Rights::Owner);
+            (Kind::CreateSpace, Ok(Outcome::Created { pid, life, lease_ms })) => {
+                let capability = self.board.capabilities.of(pid, Claims::of(Rights::Owner, life));
                 reply.answer_with(lease_ms, |answer| {
                     (answer.pid, answer.capability) = (pid.get(), capability);
                 })
+            }
+            (Kind::Revoke, Ok(Outcome::Revoked { pid, life })) => {
+                let capability = self.board.capabilities.of(pid, Claims::of(Rights::Owner, life));
+                reply.answer_with(header.length, |answer| answer.capability = capability)
             }
             (Kind::Allocate, Ok(Outcome::Allocated { address, allocated })) => reply.answer_body(address, &allocated),
             (_, Ok(_)) => reply.refuse(ErrorCode::Unsupported),

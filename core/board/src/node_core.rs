@@ -7,14 +7,15 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 
-use yonder_wire::{AtomicOperation, ErrorCode};
+use yonder_wire::{AtomicOperation, ErrorCode, Header, Rights};
 
 use crate::access::Access;
-use crate::address::{PageSize, PhysicalPage};
+use crate::address::{PageSize, PhysicalPage, Pid};
 use crate::capability::Capabilities;
 use crate::extend_path::ExtendPath;
 use crate::fast_path::FastPath;
 use crate::heat::Heat;
+use crate::lives::{Life, Lives};
 use crate::moved::{ClosedRanges, MovedRanges};
 use crate::page_table::PageTable;
 use crate::recent::NodeTime;
@@ -91,6 +92,7 @@ pub struct NodeCore {
     pub(crate) table: Arc<PageTable>,
     pub(crate) moved: Arc<MovedRanges>,
     pub(crate) capabilities: Capabilities,
+    pub(crate) lives: Arc<Lives>,
     pub(crate) heat: Heat,
     /// Bytes of the ranges by which use is counted and memory moves.
     pub(crate) region_bytes: u64,
@@ -128,6 +130,8 @@ impl NodeCore {
             table: Arc::new(PageTable::new(config.pages, config.seed)),
             moved,
             capabilities: Capabilities::new(&config.key),
+            // Of clients, and as many of the shell.
+            lives: Arc::new(Lives::new(config.spaces.spaces_max.saturating_mul(2))),
             heat: Heat::new(region_bytes.ilog2()),
             region_bytes,
             mapped: AtomicI64::new(0),
@@ -183,7 +187,20 @@ impl NodeCore {
     /// Bytes of the page table and of what else does not grow with the number of clients.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.table.bytes() + self.moved.bytes() + self.heat.bytes()
+        self.table.bytes() + self.moved.bytes() + self.lives.bytes() + self.heat.bytes()
+    }
+
+    /// Which address space, in which of its lives, a request has the right to use as it `needs`: nothing was done in it
+    /// yet, and it may be over.
+    #[inline]
+    pub(crate) fn check(&self, header: &Header, needed: Rights, now: NodeTime) -> Result<(Pid, Life), ErrorCode> {
+        self.capabilities.check(header, needed, now)
+    }
+
+    /// The address space, if this life is its present one.
+    #[inline]
+    pub(crate) fn present(&self, (pid, life): (Pid, Life)) -> Result<Pid, ErrorCode> {
+        if self.lives.is_present(pid, life) { Ok(pid) } else { Err(ErrorCode::BadCapability) }
     }
 
     /// Counts pages that have got memory.

@@ -16,6 +16,7 @@ use crate::address::{PhysicalPage, Pid, Piece, VirtualPage};
 use crate::adoption::Adoptions;
 use crate::allocation::Provisions;
 use crate::allocator::{Allocator, Freed};
+use crate::capability::Claims;
 use crate::messages::Outcome;
 use crate::moved::ClosedRanges;
 use crate::node_core::{Memory, NodeCore, Upkeep};
@@ -75,7 +76,7 @@ impl SlowPath {
             allocator: Allocator::new(Arc::clone(&board.table)),
             pool: Pool::new(board.config.pages, board.config.page_size),
             closed,
-            spaces: Spaces::new(board.config.spaces, board.config.lease_step_max),
+            spaces: Spaces::new(board.config.spaces, board.config.lease_step_max, Arc::clone(&board.lives)),
             adoptions: Adoptions::default(),
             transfers: Transfers::default(),
             recent: Recent::new(board.config.recent_max),
@@ -163,10 +164,10 @@ impl SlowPath {
         self.pool.quarantine.let_go(pid);
     }
 
-    /// The capability for `rights` to an address space of this node.
+    /// The capability for `rights` to an address space of this node; one that opens nothing if there is no such space.
     #[must_use]
-    pub fn capability(&self, pid: Pid, rights: Rights) -> u64 {
-        self.board.capabilities.of(pid, rights)
+    pub fn capability(&self, pid: Pid, rights: Rights) -> u128 {
+        self.board.capabilities.of(pid, Claims::of(rights, self.spaces.life_of(pid)))
     }
 
     /// Begins the lease of an address space anew.

@@ -8,12 +8,14 @@
 //! counts those that have a source.
 
 use std::collections::{BTreeSet, HashMap, HashSet};
+use std::sync::Arc;
 
 use yonder_wire::ErrorCode;
 
 use crate::address::Pid;
 use crate::capability::Capabilities;
 use crate::lease_clock::LeaseClock;
+use crate::lives::{LIFE_MAX, Life, Lives};
 use crate::recent::NodeTime;
 use crate::source::{Share, Source};
 
@@ -62,6 +64,9 @@ pub(crate) struct Spaces {
     of_source: HashMap<Source, usize>,
     /// How many numbers have been drawn.
     turn: u64,
+    /// The life that began last, and those that are present.
+    last_life: Life,
+    lives: Arc<Lives>,
 }
 
 #[derive(Debug)]
@@ -72,10 +77,11 @@ struct Space {
     source: Option<Source>,
     /// Ranges that are moving.
     moves: u32,
+    life: Life,
 }
 
 impl Spaces {
-    pub(crate) fn new(limits: SpaceLimits, lease_step_max: NodeTime) -> Self {
+    pub(crate) fn new(limits: SpaceLimits, lease_step_max: NodeTime, lives: Arc<Lives>) -> Self {
         Self {
             spaces: HashMap::new(),
             ending: HashSet::new(),
@@ -85,6 +91,8 @@ impl Spaces {
             of_clients: 0,
             of_source: HashMap::new(),
             turn: 0,
+            last_life: 0,
+            lives,
         }
     }
 
@@ -108,7 +116,7 @@ impl Spaces {
             return Err(ErrorCode::OutOfMemory);
         }
         let pid = self.draw(numbers).ok_or(ErrorCode::OutOfMemory)?;
-        self.insert(pid, lease_ms, Some(source), now);
+        self.insert(pid, lease_ms, Some(source), now)?;
         Ok((pid, lease_ms))
     }
 
@@ -130,7 +138,7 @@ impl Spaces {
             Some(pid) => pid,
             None => self.draw(numbers).ok_or(ErrorCode::OutOfMemory)?,
         };
-        self.insert(pid, lease_ms, None, now);
+        self.insert(pid, lease_ms, None, now)?;
         Ok(pid)
     }
 
@@ -175,6 +183,7 @@ impl Spaces {
             }
         }
         self.spaces.remove(&pid);
+        self.lives.end(pid);
         self.ending.insert(pid);
         Ok(())
     }
@@ -226,7 +235,33 @@ impl Spaces {
         self.spaces.get_mut(&pid).expect("a space that moves is not ended").moves -= 1;
     }
 
-    fn insert(&mut self, pid: Pid, lease_ms: u32, source: Option<Source>, now: NodeTime) {
+    /// The present life of an address space; none that ever was if there is no such space.
+    pub(crate) fn life_of(&self, pid: Pid) -> Life {
+        self.spaces.get(&pid).map_or(0, |space| space.life)
+    }
+
+    /// Begins another life of an address space: all capabilities of the one before are void.
+    pub(crate) fn revoke(&mut self, pid: Pid) -> Result<Life, ErrorCode> {
+        let life = self.next_life()?;
+        self.spaces.get_mut(&pid).ok_or(ErrorCode::BadCapability)?.life = life;
+        self.lives.renew(pid, life);
+        Ok(life)
+    }
+
+    /// A life that none had before.
+    fn next_life(&mut self) -> Result<Life, ErrorCode> {
+        if self.last_life == LIFE_MAX {
+            return Err(ErrorCode::OutOfMemory);
+        }
+        self.last_life += 1;
+        Ok(self.last_life)
+    }
+
+    fn insert(&mut self, pid: Pid, lease_ms: u32, source: Option<Source>, now: NodeTime) -> Result<(), ErrorCode> {
+        let life = self.next_life()?;
+        if !self.lives.begin(pid, life) {
+            return Err(ErrorCode::OutOfMemory);
+        }
         let length = u64::from(lease_ms) * NANOS_PER_MILLISECOND;
         let now = self.clock.look(now);
         let lease = (length > 0).then(|| (length, now.saturating_add(length)));
@@ -235,7 +270,8 @@ impl Spaces {
             self.of_clients += 1;
             *self.of_source.entry(source).or_default() += 1;
         }
-        self.spaces.insert(pid, Space { lease, source, moves: 0 });
+        self.spaces.insert(pid, Space { lease, source, moves: 0, life });
+        Ok(())
     }
 
     /// A number that no address space had before; `None` once there are none.

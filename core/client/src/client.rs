@@ -122,6 +122,8 @@ pub struct Client {
     pub(crate) round_trip: RoundTrip,
     pub(crate) window: Window,
     pub(crate) clock: NodeClock,
+    /// What the node has last given to show that this client receives at its address.
+    pub(crate) cookie: u64,
     /// Not later than the first overdue answer or ended pause.
     pub(crate) fragment_due: Nanos,
     /// Not later than the first deadline.
@@ -146,6 +148,7 @@ impl Client {
             round_trip: RoundTrip::new(config.timeout_min, config.timeout_max),
             window: Window::new(config.window),
             clock: NodeClock::default(),
+            cookie: 0,
             fragment_due: Nanos::MAX,
             deadline_due: Nanos::MAX,
             pace_due: Nanos::MAX,
@@ -339,6 +342,7 @@ impl Client {
         let mut header = Header {
             first_id: attempt.first_id,
             time: fragment.time,
+            cookie: self.cookie,
             direction: Direction::Request,
             ..Header::request(Kind::Ping, attempt.request_id, fragment.address, fragment.length)
         };

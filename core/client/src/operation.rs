@@ -14,7 +14,7 @@ pub struct Operation<'a> {
     /// The address space; 0 where there is none.
     pub pid: u32,
     /// The right to it.
-    pub capability: u64,
+    pub capability: u128,
     /// Where in it; the number of the offload of a [`Kind::Call`].
     pub address: u64,
     /// Bytes that are read, written, discarded or freed, or what the kind's header has in `length`. A read or write has

@@ -58,7 +58,7 @@ pub(crate) struct Entry {
     pub(crate) pid: u32,
     /// Fragments of it under way.
     pub(crate) fragments: u32,
-    pub(crate) capability: u64,
+    pub(crate) capability: u128,
     pub(crate) address: u64,
     pub(crate) length: u64,
     pub(crate) token: u64,

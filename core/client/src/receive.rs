@@ -60,6 +60,7 @@ impl Client {
             self.stats.unfit += 1;
             return Received::Nothing;
         }
+        self.cookie = header.cookie;
         self.clock.hear(header.time, now);
         if header.time < self.fragments.slot(found.slot).time {
             self.clock.fall_back(now);
@@ -68,7 +69,7 @@ impl Client {
             self.measure(found.slot, now);
         }
         match header.code {
-            ErrorCode::Corrupt | ErrorCode::Busy => {
+            ErrorCode::Corrupt | ErrorCode::Busy | ErrorCode::Unproven => {
                 self.put_off(found, header, now);
                 Received::Nothing
             }

@@ -55,6 +55,7 @@ impl Scope {
             | Kind::CreateSpace
             | Kind::Allocate
             | Kind::Grant
+            | Kind::Revoke
             | Kind::Call
             | Kind::Status
             | Kind::Adopt => (Access::Nothing, 0, 0),

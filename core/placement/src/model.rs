@@ -213,7 +213,7 @@ impl World {
         let outcome = match command {
             Command::CreateSpace { pid } => {
                 this.spaces.insert(pid);
-                let key = Capability(node);
+                let key = Capability(node.into());
                 Outcome::SpaceCreated { pid, capabilities: Capabilities { owner: key, read_write: key, read: key } }
             }
             Command::DestroySpace { pid } => {

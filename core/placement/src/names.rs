@@ -67,7 +67,7 @@ hexadecimal!(
 );
 hexadecimal!(
     /// Proof to one node of the right to an address space.
-    Capability(u64), "a capability", 16
+    Capability(u128), "a capability", 32
 );
 hexadecimal!(
     /// Proof to the controller of the right to an address space: a random number that the client draws.

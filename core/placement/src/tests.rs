@@ -31,7 +31,7 @@ fn facts(node: u64, regions: u64) -> Registration {
 }
 
 fn capabilities(node: u64) -> Capabilities {
-    let [owner, read_write, read] = [3, 2, 1].map(|rights| Capability(node * 10 + rights));
+    let [owner, read_write, read] = [3, 2, 1].map(|rights| Capability(u128::from(node * 10 + rights)));
     Capabilities { owner, read_write, read }
 }
 

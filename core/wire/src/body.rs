@@ -196,7 +196,8 @@ macro_rules! body {
     };
 }
 
-body!(Greeting as RawGreeting { home: U32, reserved: U32 }, 8);
+// As long as the welcome, which goes to an address that has proven nothing.
+body!(Greeting as RawGreeting { home: U32, reserved: [u8; 28] }, 32);
 body!(Welcome as RawWelcome { home: U32, reserved: U32, page_bytes: U64, memory_bytes: U64, incarnation: U64 }, 32);
 body!(AtomicOperation as RawAtomic { operation: U32, reserved: U32, operand: U64, expected: U64 }, 24);
 body!(Allocated as RawAllocated { bytes: U64, retries: U32, reserved: U32 }, 16);
@@ -229,7 +230,7 @@ plain_body!(NodeStatus, 32);
 
 impl From<Greeting> for RawGreeting {
     fn from(greeting: Greeting) -> Self {
-        Self { home: U32::new(greeting.home.unwrap_or(NO_HOME)), reserved: U32::ZERO }
+        Self { home: U32::new(greeting.home.unwrap_or(NO_HOME)), reserved: [0; 28] }
     }
 }
 

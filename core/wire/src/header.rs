@@ -1,25 +1,29 @@
 //! The one fixed header: [`Header`] as the program sees it, `RawHeader` as it lies on the wire.
 //!
-//! Invariant: the raw header is [`HEADER_BYTES`] long, has no padding, and its last field is the checksum of everything
-//! before it and of the payload.
+//! A raw header is a prefix of 20 bytes, which says what the rest is and proves it, and 60 bytes of what is asked or
+//! answered. Here are plain messages, whose proof is a checksum; `core/session` puts another prefix in front of the same
+//! 60 bytes.
+//!
+//! Invariant: the raw header is [`HEADER_BYTES`] long and has no padding; its checksum is that of all the rest of it and
+//! of the payload.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
-use zerocopy::little_endian::{U16, U32, U64};
+use zerocopy::little_endian::{U16, U32, U64, U128};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
 
 use crate::WireError;
 use crate::kind::{Direction, ErrorCode, Kind};
 
 /// Bytes in a header.
-pub const HEADER_BYTES: usize = 64;
+pub const HEADER_BYTES: usize = 80;
+/// Bytes of the prefix: what comes before `kind`.
+pub const PREFIX_BYTES: usize = 20;
 /// The version of the protocol that this crate speaks.
-pub const VERSION: u8 = 2;
+pub const VERSION: u8 = 3;
 /// First two bytes of every message: `Yo`.
 const MAGIC: u16 = u16::from_le_bytes(*b"Yo");
-/// Bytes of the header that the checksum covers.
-const SUMMED_BYTES: usize = HEADER_BYTES - size_of::<U64>();
 /// The only flag: the message is an answer.
-const ANSWER: u16 = 1;
+const ANSWER: u8 = 1;
 
 /// A message without its payload. Magic, version and checksum are added and checked by this crate.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -44,7 +48,10 @@ pub struct Header {
     /// Byte address of this fragment in the remote address space.
     pub address: u64,
     /// Proof of the right to the address space.
-    pub capability: u64,
+    pub capability: u128,
+    /// Proof that the sender of a datagram receives at its address, as the node has given it: in every answer to come.
+    /// 0 where there is none.
+    pub cookie: u64,
     /// In a request a time, on the node's clock in nanoseconds, not later than when the first attempt was sent; in an
     /// answer the node's clock when it was made.
     pub time: u64,
@@ -56,8 +63,11 @@ pub struct Header {
 struct RawHeader {
     magic: U16,
     version: u8,
+    reserved: u8,
+    cookie: U64,
+    checksum: U64,
     kind: u8,
-    flags: U16,
+    flags: u8,
     code: U16,
     pid: U32,
     length: U32,
@@ -66,13 +76,12 @@ struct RawHeader {
     retry_distance: U32,
     request_id: U64,
     address: U64,
-    capability: U64,
+    capability: U128,
     time: U64,
-    checksum: U64,
 }
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
-const _: () = assert!(std::mem::offset_of!(RawHeader, checksum) == SUMMED_BYTES);
+const _: () = assert!(std::mem::offset_of!(RawHeader, kind) == PREFIX_BYTES);
 
 impl Header {
     /// The first attempt of a request of `kind` about `length` bytes at `address`, in no address space.
@@ -89,6 +98,7 @@ impl Header {
             first_id: request_id,
             address,
             capability: 0,
+            cookie: 0,
             time: 0,
         }
     }
@@ -131,8 +141,11 @@ impl Header {
         let mut raw = RawHeader {
             magic: U16::new(MAGIC),
             version: VERSION,
+            reserved: 0,
+            cookie: U64::new(self.cookie),
+            checksum: U64::ZERO,
             kind: self.kind as u8,
-            flags: U16::new(flags),
+            flags,
             code: U16::new(self.code as u16),
             pid: U32::new(self.pid),
             length: U32::new(self.length),
@@ -140,12 +153,17 @@ impl Header {
             retry_distance: U32::new(distance.expect("a retry follows its first attempt closely")),
             request_id: U64::new(self.request_id),
             address: U64::new(self.address),
-            capability: U64::new(self.capability),
+            capability: U128::new(self.capability),
             time: U64::new(self.time),
-            checksum: U64::ZERO,
         };
         raw.checksum = U64::new(checksum(&raw, payload));
         zerocopy::transmute!(raw)
+    }
+
+    /// Whether a message may begin with these bytes, which are fewer than a header's.
+    pub(crate) fn may_begin(bytes: &[u8]) -> Result<(), WireError> {
+        let magic = bytes.first_chunk().map(|magic| u16::from_le_bytes(*magic));
+        magic.filter(|magic| *magic != MAGIC).map_or(Ok(()), |magic| Err(WireError::Magic(magic)))
     }
 
     /// The header in `bytes`. Fails on anything that this version does not send.
@@ -157,10 +175,10 @@ impl Header {
         if raw.version != VERSION {
             return Err(WireError::Version(raw.version));
         }
-        let direction = match raw.flags.get() {
-            0 => Direction::Request,
-            ANSWER => Direction::Answer,
-            flags => return Err(WireError::Flags(flags)),
+        let direction = match (raw.flags, raw.reserved) {
+            (0, 0) => Direction::Request,
+            (ANSWER, 0) => Direction::Answer,
+            (flags, reserved) => return Err(WireError::Flags(u16::from_le_bytes([flags, reserved]))),
         };
         let code = ErrorCode::from_wire(raw.code.get())?;
         if direction == Direction::Request && code != ErrorCode::None {
@@ -179,6 +197,7 @@ impl Header {
             first_id: first_id.ok_or(WireError::RequestId(request_id))?,
             address: raw.address.get(),
             capability: raw.capability.get(),
+            cookie: raw.cookie.get(),
             time: raw.time.get(),
         })
     }
@@ -188,12 +207,13 @@ impl Header {
 #[inline]
 pub(crate) fn checksum_matches(header: &[u8; HEADER_BYTES], payload: &[u8]) -> bool {
     let raw: &RawHeader = zerocopy::transmute_ref!(header);
-    raw.checksum.get() == checksum(raw, payload)
+    raw.checksum.get() == checksum(&RawHeader { checksum: U64::ZERO, ..*raw }, payload)
 }
 
-/// The header's sum seeds the payload's, so one 64-bit number covers both without a streaming state.
+/// The sum of a header whose checksum is 0, and of its payload. The header's seeds the payload's, so one 64-bit number
+/// covers both without a streaming state.
 #[inline]
 fn checksum(header: &RawHeader, payload: &[u8]) -> u64 {
-    let seed = xxh3_64(&header.as_bytes()[..SUMMED_BYTES]);
+    let seed = xxh3_64(header.as_bytes());
     if payload.is_empty() { seed } else { xxh3_64_with_seed(payload, seed) }
 }

@@ -34,7 +34,8 @@ pub enum Kind {
     Free = 10,
     /// Makes `length` bytes at `address` read as zeros; whole pages give their memory back.
     Discard = 11,
-    /// Asks for a capability with the rights in `length`, as [`Rights`](crate::Rights) are numbered.
+    /// Asks for a capability with the rights in `length`, as [`Rights`](crate::Rights) are numbered. It is void after as
+    /// many minutes as `address` says, or never if that is 0.
     Grant = 12,
     /// Asks where in the node's exported memory `address` lies: answered by [`Translation`](crate::Translation). Only
     /// for those who were handed that memory.
@@ -47,6 +48,8 @@ pub enum Kind {
     /// Takes a range of an address space over from another node, stage by stage: [`AdoptRequest`](crate::AdoptRequest).
     /// `address` is where the bytes of a fill belong.
     Adopt = 16,
+    /// Makes all capabilities of an address space void, and answers with the owner's new one.
+    Revoke = 17,
 }
 
 /// Which way a message goes.
@@ -60,7 +63,7 @@ pub enum Direction {
 
 impl Kind {
     /// All of them, by number.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Hello,
         Self::Ping,
         Self::Read,
@@ -77,6 +80,7 @@ impl Kind {
         Self::Call,
         Self::Status,
         Self::Adopt,
+        Self::Revoke,
     ];
 
     /// Whether a payload of `length` bytes follows the header of such a message, if it is not a refusal.
@@ -159,13 +163,16 @@ pub enum ErrorCode {
     /// The offload did not understand its arguments, or failed.
     #[error("the offload failed or did not understand its arguments")]
     OffloadFailed = 14,
+    /// The sender has not shown that it receives at its address; nothing was done. The answer has the cookie that does.
+    #[error("the node has not seen that this client receives at its address")]
+    Unproven = 15,
 }
 
 impl ErrorCode {
     /// Whether the same request may be sent again later: nothing was done, and the reason may pass.
     #[must_use]
     pub const fn may_pass(self) -> bool {
-        matches!(self, Self::Corrupt | Self::Busy)
+        matches!(self, Self::Corrupt | Self::Busy | Self::Unproven)
     }
 
     pub(crate) fn from_wire(code: u16) -> Result<Self, WireError> {

@@ -28,7 +28,7 @@ pub use body::{
     Welcome,
 };
 pub use buffer::MessageBuffer;
-pub use header::{HEADER_BYTES, Header, VERSION};
+pub use header::{HEADER_BYTES, Header, PREFIX_BYTES, VERSION};
 pub use kind::{Direction, ErrorCode, Kind};
 pub use message::{Message, WireError, split};
 

@@ -75,7 +75,9 @@ impl Message<'_> {
 /// The first message of `received`, or `None` until it has arrived as a whole. An error means that the stream is lost.
 #[inline]
 pub fn split(received: &[u8]) -> Result<Option<Message<'_>>, WireError> {
-    let Some((raw, rest)) = received.split_first_chunk::<HEADER_BYTES>() else { return Ok(None) };
+    let Some((raw, rest)) = received.split_first_chunk::<HEADER_BYTES>() else {
+        return Header::may_begin(received).map(|()| None);
+    };
     let header = Header::open(raw)?;
     let length = header.payload_bytes();
     if length > PAYLOAD_BYTES_MAX {
@@ -92,19 +94,21 @@ mod tests {
     use super::*;
     use crate::{ErrorCode, Kind};
 
-    const CHECKSUM: u64 = u64::from_le_bytes([166, 244, 50, 111, 169, 74, 93, 84]);
+    const CHECKSUM: u64 = u64::from_le_bytes([6, 106, 230, 90, 124, 166, 146, 153]);
 
     fn kind() -> impl Strategy<Value = Kind> {
-        (1u8..=16).prop_map(|byte| Kind::from_wire(byte).unwrap())
+        (1u8..=17).prop_map(|byte| Kind::from_wire(byte).unwrap())
     }
 
     fn message() -> impl Strategy<Value = (Header, Vec<u8>)> {
         let ids = (1..=u64::MAX, any::<u64>(), any::<u32>(), any::<u32>());
-        let rest = (any::<u32>(), any::<u32>(), any::<u64>(), any::<u64>(), 0u8..3);
-        (kind(), ids, rest, prop::collection::vec(any::<u8>(), 0..5000)).prop_map(|(kind, ids, rest, mut payload)| {
+        let rest = (any::<u32>(), any::<u32>(), any::<u128>(), any::<u64>(), 0u8..3);
+        let payload = prop::collection::vec(any::<u8>(), 0..5000);
+        (kind(), ids, rest, any::<u64>(), payload).prop_map(|(kind, ids, rest, cookie, mut payload)| {
             let mut header = Header::request(kind, ids.0, ids.1, ids.2);
             header.first_id = ids.0.saturating_sub(u64::from(ids.3)).max(1);
             (header.pid, header.fragment_offset, header.capability, header.time) = (rest.0, rest.1, rest.2, rest.3);
+            header.cookie = cookie;
             header = match rest.4 {
                 0 => header,
                 1 => header.answer(rest.3, ids.2),
@@ -164,16 +168,26 @@ mod tests {
     }
 
     #[test]
+    fn what_is_foreign_is_told_from_its_first_bytes() {
+        assert_eq!(split(b"HT"), Err(WireError::Magic(u16::from_le_bytes(*b"HT"))));
+        assert_eq!((split(b"Y"), split(b"")), (Ok(None), Ok(None)));
+    }
+
+    #[test]
     fn layout_is_fixed() {
         let mut header = Header::request(Kind::Read, 0x0102, 0x1000, 4096);
         (header.pid, header.first_id, header.time) = (7, 0x0100, 5);
+        (header.capability, header.cookie) = (9 << 100, 0x0a0b);
         let bytes = header.seal(&[]);
-        assert_eq!(bytes[..16], [b'Y', b'o', 2, 3, 0, 0, 0, 0, 7, 0, 0, 0, 0, 16, 0, 0]);
-        assert_eq!(bytes[20..24], 2u32.to_le_bytes());
-        assert_eq!(bytes[24..32], 0x0102u64.to_le_bytes());
-        assert_eq!(bytes[32..40], 0x1000u64.to_le_bytes());
-        assert_eq!(bytes[48..56], 5u64.to_le_bytes());
-        assert_eq!(bytes[56..], CHECKSUM.to_le_bytes());
+        assert_eq!(bytes[..4], [b'Y', b'o', 3, 0]);
+        assert_eq!(bytes[4..12], 0x0a0bu64.to_le_bytes());
+        assert_eq!(bytes[12..20], CHECKSUM.to_le_bytes());
+        assert_eq!(bytes[20..32], [3, 0, 0, 0, 7, 0, 0, 0, 0, 16, 0, 0]);
+        assert_eq!(bytes[36..40], 2u32.to_le_bytes());
+        assert_eq!(bytes[40..48], 0x0102u64.to_le_bytes());
+        assert_eq!(bytes[48..56], 0x1000u64.to_le_bytes());
+        assert_eq!(bytes[56..72], (9u128 << 100).to_le_bytes());
+        assert_eq!(bytes[72..], 5u64.to_le_bytes());
     }
 
     #[test]
@@ -186,13 +200,14 @@ mod tests {
         };
         assert_eq!(with(0, b'G'), Some(WireError::Magic(u16::from_le_bytes(*b"Go"))));
         assert_eq!(with(2, 9), Some(WireError::Version(9)));
-        assert_eq!(with(3, 0), Some(WireError::Kind(0)));
-        assert_eq!(with(3, 17), Some(WireError::Kind(17)));
-        assert_eq!(with(4, 2), Some(WireError::Flags(2)));
-        assert_eq!(with(6, 1), Some(WireError::Code(1)), "a request is not a refusal");
-        assert_eq!(with(6, 15), Some(WireError::Code(15)));
-        assert_eq!(with(24, 0), Some(WireError::RequestId(0)));
-        assert_eq!(with(20, 1), Some(WireError::RequestId(1)), "a retry of nothing");
-        assert_eq!(with(15, 1), Some(WireError::Length(1 << 24)));
+        assert_eq!(with(20, 0), Some(WireError::Kind(0)));
+        assert_eq!(with(20, 18), Some(WireError::Kind(18)));
+        assert_eq!(with(21, 2), Some(WireError::Flags(2)));
+        assert_eq!(with(3, 1), Some(WireError::Flags(0x100)));
+        assert_eq!(with(22, 1), Some(WireError::Code(1)), "a request is not a refusal");
+        assert_eq!(with(22, 16), Some(WireError::Code(16)));
+        assert_eq!(with(40, 0), Some(WireError::RequestId(0)));
+        assert_eq!(with(36, 1), Some(WireError::RequestId(1)), "a retry of nothing");
+        assert_eq!(with(31, 1), Some(WireError::Length(1 << 24)));
     }
 }

@@ -2,6 +2,7 @@
 
 mod app_bench;
 mod apps;
+mod cluster;
 mod controller;
 mod ctl;
 mod governor;
@@ -45,6 +46,9 @@ use yonder_load::{Distribution, Rate};
 
 pub(crate) use app_bench::{AppBenchArgs, KvBenchArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
 pub(crate) use apps::{FrameArgs, ImageArgs, ObjectsArgs, TreeArgs};
+pub(crate) use cluster::{
+    ClusterAddArgs, ClusterArgs, ClusterFolderArgs, ClusterKeyArgs, ClusterListArgs, ClusterRevokeArgs, ClusterWhat,
+};
 pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
     SpacesArgs,
@@ -114,6 +118,8 @@ pub(crate) enum Command {
     Node(NodeArgs),
     /// Run the controller of several memory nodes, or ask one: which nodes there are, to empty a node
     Controller(ControllerArgs),
+    /// Say who belongs to a cluster: identities of nodes, programs and people, or one key for all
+    Cluster(ClusterArgs),
     /// Run a program that knows nothing of it with its memory far
     Run(RunArgs),
     /// Run a program once, and say how much local memory it needs

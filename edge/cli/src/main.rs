@@ -36,6 +36,7 @@ fn main() -> ExitCode {
         Command::Demo(args) => commands::demo::run(&args),
         Command::Node(args) => commands::node::run(&args),
         Command::Controller(args) => commands::controller::run(&args),
+        Command::Cluster(args) => commands::cluster::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Size(args) => commands::run::size::run(&args),
         Command::Kv(args) => commands::kv::run(&args),

@@ -78,6 +78,10 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["controller", "nodes", "--at", "here"], "'here'", "HOST:PORT"),
         (&["controller", "spaces"], "--at", "yonder controller spaces --help"),
         (&["controller", "drain", "--at", &taken], "<NODE>", "yonder controller drain --help"),
+        (&["cluster", "add", "king", "arthur"], "'king'", "operator"),
+        (&["cluster", "add", "node"], "<NAME>", "yonder cluster add --help"),
+        (&["cluster", "add", "node", "n1", "--days", "0"], "'0'", "1..=3650"),
+        (&["cluster", "key"], "<FILE>", "yonder cluster key --help"),
         (&["load", "kv", "--rate", "fast"], "'fast'", "max"),
         (&["load", "kv", "--rate", "0"], "'0'", "max"),
         (&["load", "kv", "--dist", "zipf:-1"], "'zipf:-1'", "zipf:0.99"),
@@ -190,7 +194,8 @@ fn help_is_no_error_and_shows_every_command() {
     let help = yonder(&["--help"]);
     let text = String::from_utf8_lossy(&help.stdout).into_owned();
     assert!(help.status.success() && help.stderr.is_empty());
-    for command in ["doctor", "demo", "node", "controller", "kv", "load", "bench", "papers", "report", "top"] {
+    for command in ["doctor", "demo", "node", "controller", "cluster", "kv", "load", "bench", "papers", "report", "top"]
+    {
         assert!(text.contains(&format!("\n  {command}")), "{command} is not in: {text}");
         assert!(yonder(&[command, "--help"]).status.success(), "{command}");
     }

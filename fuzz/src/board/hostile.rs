@@ -149,12 +149,12 @@ impl Hostile {
 
     fn credential(&self, step: &mut Step<'_>) -> Credential {
         let honest = |capability| Credential { pid: self.honest, capability };
-        let raised = |of: Credential| Credential { capability: of.capability | 3 << 62, ..of };
+        let raised = |of: Credential| Credential { capability: of.capability | 3 << 64, ..of };
         match step.below(16) {
             0..4 => self.own,
             4..7 => self.named,
             7 => honest(self.own.capability),
-            8 => honest(step.number()),
+            8 => honest(u128::from(step.number()) << 64 | u128::from(step.number())),
             9 => honest(self.shared.capability),
             10 | 11 => self.shared,
             12 => raised(self.shared),

@@ -25,7 +25,7 @@ const RING_PAGES: usize = 6;
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Credential {
     pub(super) pid: u32,
-    pub(super) capability: u64,
+    pub(super) capability: u128,
 }
 
 /// A request for memory that may be written, in bytes.

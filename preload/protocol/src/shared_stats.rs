@@ -41,7 +41,7 @@ const HELPER_AT: u64 = 24;
 const TOLD_WITHIN: Duration = Duration::from_secs(30);
 const FIGURES: usize = 14;
 /// Words of a [`Space`], which stand behind the figures.
-const SPACE_WORDS: usize = 4;
+const SPACE_WORDS: usize = 5;
 /// Words that say which process it is, behind those: its number, and in which namespace.
 const PROCESS_WORDS: usize = 2;
 /// Ranges of a process's memory that stand behind all of that, two words each.
@@ -157,8 +157,8 @@ pub struct Space {
     pub namespace: u64,
     /// Number of the address space.
     pub number: u32,
-    /// Proof of the right to it; never 0.
-    pub capability: u64,
+    /// Proof of the right to it; its upper half is never 0.
+    pub capability: u128,
 }
 
 /// A process by its number.
@@ -236,10 +236,11 @@ impl SharedStats {
     pub fn spaces(&self) -> Vec<Space> {
         let of_place = |place: u64| {
             let word = |index: usize| self.word(place * PLACE_BYTES + ((FIGURES + index) * 8) as u64);
-            Space { process: word(0) as u32, namespace: word(1), number: word(2) as u32, capability: word(3) }
+            let capability = u128::from(word(4)) << 64 | u128::from(word(3));
+            Space { process: word(0) as u32, namespace: word(1), number: word(2) as u32, capability }
         };
         let taken = self.word(0).min(PROCESSES_MAX);
-        (1..=taken).map(of_place).filter(|space| space.capability != 0).collect()
+        (1..=taken).map(of_place).filter(|space| space.capability >> 64 != 0).collect()
     }
 
     /// The processes whose memory is far.
@@ -343,8 +344,9 @@ impl ProcessSlot {
 
     /// Tells of the address space of this process.
     pub fn tell_space(&self, space: Space) {
-        let words = [space.process.into(), space.namespace, space.number.into(), space.capability];
-        // The capability last: without it there is no address space.
+        let (upper, lower) = ((space.capability >> 64) as u64, space.capability as u64);
+        let words = [space.process.into(), space.namespace, space.number.into(), lower, upper];
+        // The upper half of the capability last: without it there is no address space.
         for (index, word) in words.into_iter().enumerate() {
             let at = self.number * PLACE_BYTES + ((FIGURES + index) * 8) as u64;
             self.board.file.write(at, &u64::to_ne_bytes(word));
@@ -408,7 +410,7 @@ mod tests {
         let board = SharedStats::create(&path).unwrap();
         let places = [1, 2, 3].map(|_| SharedStats::open(&path).unwrap().take_slot().unwrap());
         let spaces = [(&places[0], 7), (&places[2], 9)].map(|(place, number)| {
-            let space = Space { process: u32::MAX, namespace: 3, number, capability: u64::MAX - 1 };
+            let space = Space { process: u32::MAX, namespace: 3, number, capability: u128::MAX - 1 };
             place.tell_space(space);
             place.publish(&Figures { peak_far_bytes: u64::MAX, ..Figures::default() });
             space

@@ -35,7 +35,7 @@ pub struct Credentials {
     /// Number of the address space.
     pub pid: u32,
     /// Proof of the right.
-    pub capability: u64,
+    pub capability: u128,
 }
 
 /// Why there is no space lease.

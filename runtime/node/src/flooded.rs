@@ -32,7 +32,7 @@ fn node() -> Node {
 }
 
 /// An address space, and the right to it.
-fn space(node: &Node) -> (u32, u64) {
+fn space(node: &Node) -> (u32, u128) {
     let made = node.shared.on_slow_path(|slow, _| {
         let pid = slow.create_space(None, 0, yonder_clock::now()).unwrap();
         (pid.get(), slow.capability(pid, Rights::Owner))
@@ -48,7 +48,7 @@ fn socket(node: &Node, from: Ipv4Addr) -> UdpSocket {
     socket
 }
 
-fn request(kind: Kind, (pid, capability): (u32, u64)) -> Header {
+fn request(kind: Kind, (pid, capability): (u32, u128)) -> Header {
     let id = NEXT_ID.fetch_add(1, Ordering::Relaxed);
     Header { pid, capability, ..Header::request(kind, id, 0, 0) }
 }
@@ -127,7 +127,7 @@ fn requests_that_need_no_right_leave_room_for_those_with_one() {
 fn calls_of_one_host_do_not_make_another_wait_for_all_of_them() {
     let (extension, inbox) = (Extension::new(), Arc::new(Inbox::new().unwrap()));
     let call = |source, token| {
-        let header = request(Kind::Call, (7, token)).seal(&[]);
+        let header = request(Kind::Call, (7, u128::from(token))).seal(&[]);
         let answer_to = AnswerTo::Stream { inbox: Arc::clone(&inbox), token, source: Source(source), peer: None };
         extension.queue.put(&split(&header).unwrap().unwrap(), answer_to)
     };

@@ -15,7 +15,7 @@ use crate::network::corrupt;
 /// Requests that are remembered.
 const SAMPLES_MAX: usize = 8;
 /// What is asked for without right. Not [`Kind::CreateSpace`], which needs none.
-const KINDS: [Kind; 13] = [
+const KINDS: [Kind; 14] = [
     Kind::Hello,
     Kind::Ping,
     Kind::Read,
@@ -27,6 +27,7 @@ const KINDS: [Kind; 13] = [
     Kind::Free,
     Kind::Discard,
     Kind::Grant,
+    Kind::Revoke,
     Kind::Call,
     Kind::Status,
 ];

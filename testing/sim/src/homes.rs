@@ -52,7 +52,7 @@ pub(crate) struct Home {
     /// Its number; 0 while there is none.
     pub(crate) pid: u32,
     /// The owner's, a writer's and a reader's capability; 0 while there is none.
-    capabilities: [u64; 3],
+    capabilities: [u128; 3],
     /// The operation that brings it forward.
     pub(crate) pending: Option<u64>,
     pub(crate) regions: usize,
@@ -158,7 +158,7 @@ impl World {
         true
     }
 
-    fn allocate(&mut self, asked: Asked, capability: u64) -> u64 {
+    fn allocate(&mut self, asked: Asked, capability: u128) -> u64 {
         let used = *[Use::Words, Use::Words, Use::Bytes, Use::Counters, Use::Locks, Use::ReadOnly]
             .choose(&mut self.rng)
             .unwrap_or(&Use::Words);
@@ -174,7 +174,7 @@ impl World {
         &mut self,
         index: usize,
         purpose: Purpose,
-        (pid, capability, address): (u32, u64, u64),
+        (pid, capability, address): (u32, u128, u64),
         payload: &[u8],
     ) {
         let life = self.lanes[index].life;

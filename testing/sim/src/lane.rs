@@ -72,7 +72,7 @@ pub(crate) struct Stream {
 /// What is handed to the client as soon as it has room.
 #[derive(Clone, Debug)]
 enum Submission {
-    Operation { token: u64, capability: u64, body: Vec<u8>, deadline: Nanos },
+    Operation { token: u64, capability: u128, body: Vec<u8>, deadline: Nanos },
     Fence { serial: u64 },
 }
 
@@ -186,7 +186,7 @@ impl World {
     pub(crate) fn submit(
         &mut self,
         asked: Asked,
-        capability: u64,
+        capability: u128,
         body: Vec<u8>,
         deadline: Nanos,
         purpose: Purpose,

@@ -23,7 +23,7 @@ const PAGES: u64 = 24;
 #[derive(Default, Debug)]
 pub(crate) struct Liar {
     /// Its address space, and the owner's capability.
-    space: Option<(u32, u64)>,
+    space: Option<(u32, u128)>,
     requests: Vec<(Header, Vec<u8>)>,
 }
 
@@ -82,7 +82,7 @@ impl Node {
 }
 
 /// A request that was not made before.
-fn new_request(rng: &mut SmallRng, pid: u32, capability: u64) -> (Header, Vec<u8>) {
+fn new_request(rng: &mut SmallRng, pid: u32, capability: u128) -> (Header, Vec<u8>) {
     let address = PAGE_BYTES * rng.random_range(1..PAGES);
     let kind =
         *[Kind::Allocate, Kind::Allocate, Kind::Free, Kind::Free, Kind::Discard, Kind::Write, Kind::DestroySpace]

@@ -170,7 +170,7 @@ impl Node {
 
     /// PID and owner's capability of every address space.
     #[must_use]
-    pub(crate) fn spaces(&self) -> Vec<(u32, u64)> {
+    pub(crate) fn spaces(&self) -> Vec<(u32, u128)> {
         self.oracle.spaces().collect()
     }
 
@@ -235,7 +235,7 @@ impl Node {
         let upkeep = &mut Janitor(&self.pages);
         let mut shell = Shell { memory: &self.pages, pages: &self.pages.inner, upkeep };
         self.slow_path.work(self.clock.read(now), &mut shell);
-        self.take_ended(now)?;
+        self.take_ended()?;
         Ok(answered)
     }
 
@@ -267,15 +267,6 @@ impl Node {
             let _ = self.execute_slow(&message, now);
         }
         self.pages.take_effect();
-    }
-
-    /// What a read with this header ends with, which nobody has sent.
-    fn look(&mut self, now: Nanos, header: &Header) -> ErrorCode {
-        let now = self.clock.read(now);
-        let bytes = Header { time: now, ..*header }.seal(&[]);
-        let handled = self.threads[0].execute(&whole(&bytes), now, &self.pages, &self.pages.inner, &mut self.reply);
-        let Handled::Reply(bytes) = handled else { return ErrorCode::Unsupported };
-        split(&self.reply[..bytes]).ok().flatten().map_or(ErrorCode::Unsupported, |told| told.header.code)
     }
 
     /// Bytes of the page table and of what is remembered of requests.

@@ -40,8 +40,8 @@ pub(crate) struct Oracle {
 /// An address space.
 #[derive(Debug)]
 struct Space {
-    owner: u64,
-    capabilities: Vec<(u64, Rights)>,
+    owner: u128,
+    capabilities: Vec<(u128, Rights)>,
     allocations: BTreeMap<u64, Allocation>,
     pages: HashMap<u64, Vec<u8>>,
     lease: Option<Lease>,
@@ -102,7 +102,7 @@ impl Oracle {
     }
 
     /// PID and owner's capability of every address space.
-    pub(crate) fn spaces(&self) -> impl Iterator<Item = (u32, u64)> {
+    pub(crate) fn spaces(&self) -> impl Iterator<Item = (u32, u128)> {
         self.spaces.iter().map(|(pid, space)| (*pid, space.owner))
     }
 
@@ -391,7 +391,9 @@ impl Oracle {
             Kind::Ping if asked.pid == 0 => return Vec::new(),
             Kind::Ping | Kind::Read | Kind::Translate | Kind::Abort | Kind::Status => Rights::Read,
             Kind::Write | Kind::Atomic | Kind::Discard | Kind::Call => Rights::ReadWrite,
-            Kind::DestroySpace | Kind::Allocate | Kind::Free | Kind::Grant | Kind::Adopt => Rights::Owner,
+            Kind::DestroySpace | Kind::Allocate | Kind::Free | Kind::Grant | Kind::Revoke | Kind::Adopt => {
+                Rights::Owner
+            }
         };
         let Some(rights) = self.rights(asked) else { return vec![ErrorCode::BadCapability] };
         let space = &self.spaces[&asked.pid];
@@ -409,8 +411,8 @@ impl Oracle {
         if rights < needed {
             obstacles.push(ErrorCode::NotAllowed);
         }
-        let is_data = matches!(asked.kind, Kind::Read | Kind::Write | Kind::Atomic);
-        if space.is_ending && !is_data && !matches!(asked.kind, Kind::Abort | Kind::Call) {
+        // Its capabilities are void from the moment at which its end begins.
+        if space.is_ending && asked.kind != Kind::Abort {
             obstacles.push(ErrorCode::BadCapability);
         }
         obstacles

@@ -82,9 +82,9 @@ struct Scene {
     timers: [Nanos; 2],
     purposes: Vec<Purpose>,
     data: Vec<Vec<u8>>,
-    answer: Option<(u32, u64, u64)>,
+    answer: Option<(u32, u128, u64)>,
     pid: u32,
-    capability: u64,
+    capability: u128,
     /// Where the range is; `None` while the process has none.
     range: Option<u64>,
     /// A free that the node has not agreed to.

@@ -62,7 +62,7 @@ pub(crate) struct Region {
     /// The address space.
     pub(crate) pid: u32,
     /// The owner's, a writer's and a reader's capability.
-    pub(crate) capabilities: [u64; 3],
+    pub(crate) capabilities: [u128; 3],
     /// Its first address.
     pub(crate) address: u64,
     /// Its length.
@@ -286,7 +286,7 @@ impl World {
         local + self.rng.random_range(1..1000) * MICROSECOND
     }
 
-    fn atomic(&mut self, index: usize, region: &Region, capability: u64, deadline: Nanos) {
+    fn atomic(&mut self, index: usize, region: &Region, capability: u128, deadline: Nanos) {
         let word = region.address + 8 * self.rng.random_range(0..region.bytes.min(64) / 8);
         let value = self.history.next_token();
         let operation = match self.rng.random_range(0..10) {

@@ -1,7 +1,7 @@
 //! Messages that no client would send: nothing panics, and memory of others neither changes nor shows.
 
 use proptest::prelude::*;
-use yonder_wire::{AllocateRequest, Direction, Header, Kind, Rights};
+use yonder_wire::{AllocateRequest, Direction, HEADER_BYTES, Header, Kind, Rights};
 
 use crate::world::{PAGE, SOMEWHERE, World};
 
@@ -43,7 +43,7 @@ fn attack() -> impl Strategy<Value = Attack> {
     let length = prop_oneof![any::<u32>(), 0u32..5, 0..3 * PAGE as u32];
     let time = prop_oneof![any::<u64>(), 0u64..2000];
     let flipped = prop_oneof![9 => Just(None), 1 => any::<u16>().prop_map(Some)];
-    let room = prop_oneof![Just(1 << 17), 64usize..200];
+    let room = prop_oneof![Just(1 << 17), HEADER_BYTES..200];
     let rest = (number(), length, 0u32..2, time, payload(), flipped, room);
     (what, rest).prop_map(|((kind, direction, id, retry, pid, capability), rest)| {
         let (address, length, fragment_offset, time, payload, flipped, room) = rest;
@@ -66,7 +66,7 @@ fn attack() -> impl Strategy<Value = Attack> {
 }
 
 impl Attack {
-    fn bytes(&self, pids: [u32; 4], capabilities: [u64; 5]) -> Vec<u8> {
+    fn bytes(&self, pids: [u32; 4], capabilities: [u128; 5]) -> Vec<u8> {
         let request_id = self.id + u64::from(self.retry);
         let mut header = Header::request(self.kind, request_id, self.address, self.length);
         (header.first_id, header.direction) = (self.id, self.direction);
@@ -102,7 +102,7 @@ proptest! {
         for attack in &attacks {
             let answer = world.deliver_with_room(&attack.bytes(pids, capabilities), attack.room);
             if let Some((header, payload)) = answer {
-                prop_assert!(payload.len() <= attack.room - 64);
+                prop_assert!(payload.len() <= attack.room - HEADER_BYTES);
                 prop_assert!(header.kind == Kind::CreateSpace || header.capability != victim.capability);
                 prop_assert!(!payload.contains(&SECRET) || attack.payload.contains(&SECRET) || header.kind != Kind::Read);
             }

@@ -13,6 +13,7 @@ mod pieces;
 mod quarantine;
 mod repeats;
 mod requests;
+mod revoking;
 mod strangers;
 mod threads;
 mod world;

@@ -1,7 +1,9 @@
 //! A test for each rule of requests that come twice, too late, or after they were given up.
 
 use yonder_board::{CallEffect, Config, Handled, Path, path_of};
-use yonder_wire::{AllocateRequest, AtomicOperation, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, Rights, split};
+use yonder_wire::{
+    AllocateRequest, AtomicOperation, Body, ErrorCode, HEADER_BYTES, Header, Kind, MESSAGE_BYTES_MAX, Rights, split,
+};
 
 use crate::requests::{NOBODY, world_with};
 use crate::world::{PAGE, SOMEWHERE, Space, World, config, outcome};
@@ -133,17 +135,20 @@ fn a_call_is_executed_once_if_it_must_be() {
     let once = call(&mut world, space);
     let message = split(&once).unwrap().unwrap();
     assert_eq!(extend.admit(&message, now, |_| true, &mut reply), Handled::Slow);
-    assert_eq!(extend.answer(&message, now, CallEffect::Once, Ok(b"done"), &mut reply), Handled::Reply(64 + 4));
-    assert_eq!(extend.admit(&message, now, |_| true, &mut reply), Handled::Reply(64 + 4));
+    assert_eq!(
+        extend.answer(&message, now, CallEffect::Once, Ok(b"done"), &mut reply),
+        Handled::Reply(HEADER_BYTES + 4)
+    );
+    assert_eq!(extend.admit(&message, now, |_| true, &mut reply), Handled::Reply(HEADER_BYTES + 4));
     assert_eq!(answered(&reply), Ok(b"done".to_vec()));
     let again = call(&mut world, space);
     let message = split(&again).unwrap().unwrap();
     for _ in 0..2 {
         assert_eq!(extend.admit(&message, now, |_| true, &mut reply), Handled::Slow, "what may be repeated is");
         let handled = extend.answer(&message, now, CallEffect::Repeatable, Ok(&[1; 1000]), &mut reply);
-        assert_eq!(handled, Handled::Reply(64 + 1000));
+        assert_eq!(handled, Handled::Reply(HEADER_BYTES + 1000));
     }
-    assert_eq!(extend.answer(&message, now, CallEffect::Once, Ok(&[1; 65]), &mut reply), Handled::Reply(64));
+    assert_eq!(extend.answer(&message, now, CallEffect::Once, Ok(&[1; 65]), &mut reply), Handled::Reply(HEADER_BYTES));
     assert_eq!(answered(&reply), Err(ErrorCode::OffloadFailed));
     let reader = world.grant(space, Rights::Read);
     for (space, is_space, code) in [
@@ -153,7 +158,7 @@ fn a_call_is_executed_once_if_it_must_be() {
     ] {
         let refused = call(&mut world, space);
         let message = split(&refused).unwrap().unwrap();
-        assert_eq!(extend.admit(&message, world.now, |_| is_space, &mut reply), Handled::Reply(64));
+        assert_eq!(extend.admit(&message, world.now, |_| is_space, &mut reply), Handled::Reply(HEADER_BYTES));
         assert_eq!(answered(&reply), Err(code));
     }
 }
@@ -169,7 +174,7 @@ fn a_call_that_was_given_up_is_not_executed() {
     for (header, code) in [(abort, ErrorCode::None), (call, ErrorCode::Aborted)] {
         let bytes = header.seal(&[]);
         let message = split(&bytes).unwrap().unwrap();
-        assert_eq!(extend.admit(&message, now, |_| true, &mut reply), Handled::Reply(64));
+        assert_eq!(extend.admit(&message, now, |_| true, &mut reply), Handled::Reply(HEADER_BYTES));
         assert_eq!(split(&reply).unwrap().unwrap().header.code, code);
     }
 }

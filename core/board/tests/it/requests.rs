@@ -2,8 +2,8 @@
 
 use yonder_board::{Config, PageSize, PageSource, Pid, Source, SpaceLimits};
 use yonder_wire::{
-    AllocateRequest, AtomicOperation, Backing, Body, ErrorCode, Kind, NodeStatus, PAYLOAD_BYTES_MAX, Permission,
-    Rights, Translation,
+    AllocateRequest, AtomicOperation, Backing, Body, ErrorCode, HEADER_BYTES, Kind, NodeStatus, PAYLOAD_BYTES_MAX,
+    Permission, Rights, Translation,
 };
 
 use crate::world::{Asked, PAGE, SOMEWHERE, Space, World, config};
@@ -60,10 +60,10 @@ fn what_is_outside_of_allocations_is_refused_and_a_refused_write_changes_nothing
 fn an_answer_that_has_no_room_is_refused() {
     let (mut world, space, address) = world_with(1);
     let read = world.request(Kind::Read, space, address, 100).seal(&[]);
-    assert_eq!(world.deliver_with_room(&read, 64 + 99).unwrap().0.code, ErrorCode::BadLength);
-    assert_eq!(world.deliver_with_room(&read, 64 + 100).unwrap().0.code, ErrorCode::None);
+    assert_eq!(world.deliver_with_room(&read, HEADER_BYTES + 99).unwrap().0.code, ErrorCode::BadLength);
+    assert_eq!(world.deliver_with_room(&read, HEADER_BYTES + 100).unwrap().0.code, ErrorCode::None);
     let status = world.request(Kind::Status, space, 0, 0).seal(&[]);
-    assert_eq!(world.deliver_with_room(&status, 64 + 31).unwrap().0.code, ErrorCode::BadLength);
+    assert_eq!(world.deliver_with_room(&status, HEADER_BYTES + 31).unwrap().0.code, ErrorCode::BadLength);
 }
 
 #[test]
@@ -255,7 +255,7 @@ fn an_address_space_ends_with_its_lease_unless_it_is_renewed() {
     world.slow.expire(end);
     assert_eq!((world.read(space, address, 1), world.slow.take_ended()), (Ok(vec![1]), None));
     world.slow.expire(world.now + second);
-    assert_eq!(world.read(space, address, 1), Err(ErrorCode::BadAddress));
+    assert_eq!(world.read(space, address, 1), Err(ErrorCode::BadCapability));
     assert_eq!(world.ask(Kind::Ping, space, 0, 0, &[]).err(), Some(ErrorCode::BadCapability));
     assert_eq!((world.slow.take_ended(), world.slow.take_ended()), (Pid::new(space.pid), None));
     assert_eq!((world.slow.next_expiry(), world.board.free_pages()), (None, 8));

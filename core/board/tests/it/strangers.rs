@@ -2,7 +2,7 @@
 //! nobody, and have a share of what anyone may have.
 
 use yonder_board::{Config, Handled, Pid, Source, SpaceLimits};
-use yonder_wire::{AllocateRequest, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, Rights, split};
+use yonder_wire::{AllocateRequest, ErrorCode, HEADER_BYTES, Header, Kind, MESSAGE_BYTES_MAX, Rights, split};
 
 use crate::requests::{NOBODY, world_with};
 use crate::world::{PAGE, SOMEWHERE, Space, World, config};
@@ -71,10 +71,10 @@ fn requests_without_a_right_go_no_further_than_a_data_thread() {
     for kind in kinds.into_iter().chain([Kind::Ping, Kind::DestroySpace]) {
         let mut handled = |space: Space, flipped: u8| {
             let mut bytes = world.request(kind, space, address, 0).seal(&[]).to_vec();
-            bytes[40] ^= flipped;
+            bytes[56] ^= flipped;
             let message = split(&bytes).unwrap().unwrap();
             let handled = world.fast.execute(&message, world.now, &*world.memory, &world.ring, &mut reply);
-            let is_answered = handled == Handled::Reply(64);
+            let is_answered = handled == Handled::Reply(HEADER_BYTES);
             (handled, is_answered.then(|| split(&reply).unwrap().unwrap().header.code))
         };
         assert_eq!(handled(space, 0).0, Handled::Slow, "{kind:?}");

@@ -89,7 +89,7 @@ impl Upkeep for Epochs<'_> {
 #[derive(Clone, Copy)]
 struct Target {
     pid: u32,
-    capability: u64,
+    capability: u128,
     address: u64,
 }
 
@@ -127,7 +127,9 @@ impl Node {
                         assert!(answer.payload == mine || answer.payload == [0; 4], "{:?} in {mine:?}", answer.payload);
                         useful += 1;
                     }
-                    ErrorCode::None | ErrorCode::Busy | ErrorCode::BadAddress | ErrorCode::OutOfMemory => {}
+                    ErrorCode::None | ErrorCode::Busy | ErrorCode::OutOfMemory => {}
+                    // It is gone, or the whole space is.
+                    ErrorCode::BadAddress | ErrorCode::BadCapability => {}
                     code => panic!("{code}"),
                 }
             }

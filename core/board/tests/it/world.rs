@@ -99,7 +99,7 @@ pub(crate) struct World {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Space {
     pub(crate) pid: u32,
-    pub(crate) capability: u64,
+    pub(crate) capability: u128,
 }
 
 pub(crate) const SOMEWHERE: AllocateRequest =

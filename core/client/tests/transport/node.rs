@@ -12,7 +12,7 @@ pub(crate) const MEMORY_BYTES: usize = 4096;
 /// Its number.
 pub(crate) const PID: u32 = 7;
 /// The right to it.
-pub(crate) const CAPABILITY: u64 = 0x00c0_ffee;
+pub(crate) const CAPABILITY: u128 = 0x00c0_ffee;
 /// Number of the only offload, which returns its arguments.
 pub(crate) const OFFLOAD: u64 = 3;
 

@@ -1,6 +1,7 @@
 //! A file for each subcommand.
 
 pub(crate) mod bench;
+pub(crate) mod cluster;
 pub(crate) mod controller;
 pub(crate) mod ctl;
 pub(crate) mod demo;

@@ -47,7 +47,7 @@ enum Speed {
 #[derive(Debug)]
 pub(super) struct Space {
     pub(super) pid: u32,
-    pub(super) capability: u64,
+    pub(super) capability: u128,
     /// Addresses of its pages.
     pub(super) pages: Vec<u64>,
 }
@@ -113,7 +113,7 @@ impl Node {
     }
 
     /// What proves the rights to an address space of a controller, which is made if the node does not have it.
-    pub(super) fn adopt(&mut self, pid: Pid, rights: Rights) -> u64 {
+    pub(super) fn adopt(&mut self, pid: Pid, rights: Rights) -> u128 {
         match self.slow_path.create_space(Some(pid), 0, 0) {
             Ok(_) | Err(ErrorCode::BadAddress) => self.slow_path.capability(pid, rights),
             Err(code) => panic!("no room for an address space: {code}"),
@@ -121,7 +121,7 @@ impl Node {
     }
 
     /// `pages` pages of an address space that lie in `window`, or anywhere if that is empty.
-    pub(super) fn part(&mut self, pid: Pid, capability: u64, pages: u64, window: Range<u64>) -> Rc<Space> {
+    pub(super) fn part(&mut self, pid: Pid, capability: u128, pages: u64, window: Range<u64>) -> Rc<Space> {
         let mut addresses = Vec::with_capacity(pages as usize);
         while (addresses.len() as u64) < pages {
             let run = RUN_PAGES.min(pages - addresses.len() as u64);

@@ -127,7 +127,7 @@ pub(crate) fn url(node: u64) -> String {
 }
 
 fn capability(secret: u64, pid: Pid, rights: u64) -> Capability {
-    Capability(secret << 40 | u64::from(pid.0) << 2 | rights)
+    Capability(u128::from(secret << 40 | u64::from(pid.0) << 2 | rights))
 }
 
 /// The agent of one node.

@@ -24,7 +24,7 @@ const ASK_AGAIN: Duration = Duration::from_millis(2);
 pub(super) struct Location {
     pub(super) node: NodeId,
     pub(super) urls: Vec<String>,
-    pub(super) capability: u64,
+    pub(super) capability: u128,
 }
 
 /// An address space of a controller.

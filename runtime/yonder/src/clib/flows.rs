@@ -39,7 +39,7 @@ pub(super) struct Flows {
 pub(super) struct Route {
     flow: usize,
     pid: u32,
-    capability: u64,
+    capability: u128,
     /// Which node that is; `None` without a controller.
     pub(super) node: Option<NodeId>,
     /// The addresses up to here are reached in the same way.

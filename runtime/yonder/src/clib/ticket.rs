@@ -3,10 +3,8 @@
 use std::fmt;
 use std::str::FromStr;
 
-/// Digits of a controller's key in a ticket's text; a node's capability has fewer.
-const KEY_DIGITS: usize = 32;
-/// Most digits of a node's capability.
-const CAPABILITY_DIGITS_MAX: usize = 16;
+/// Digits of a controller's key in a ticket's text, and most of a node's capability.
+const PROOF_DIGITS: usize = 32;
 
 /// What names an address space and proves a right to it. Whoever has it can use the address space: keep it as you would
 /// keep a password. Its text form is `PID-PROOF`, both in hexadecimal digits.
@@ -20,7 +18,7 @@ pub struct Ticket {
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) enum Proof {
     /// To a node.
-    Capability(u64),
+    Capability(u128),
     /// To a controller.
     Key(u128),
 }
@@ -33,7 +31,7 @@ pub struct TicketError(String);
 impl Ticket {
     /// The ticket for address space `pid` of a node that `capability` proves the right to.
     #[must_use]
-    pub const fn new(pid: u32, capability: u64) -> Self {
+    pub const fn new(pid: u32, capability: u128) -> Self {
         Self { pid, proof: Proof::Capability(capability) }
     }
 
@@ -58,7 +56,7 @@ impl fmt::Display for Ticket {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.proof {
             Proof::Capability(capability) => write!(formatter, "{:x}-{capability:x}", self.pid),
-            Proof::Key(key) => write!(formatter, "{:x}-{key:0width$x}", self.pid, width = KEY_DIGITS),
+            Proof::Key(key) => write!(formatter, "{:x}-{key:0width$x}", self.pid, width = PROOF_DIGITS),
         }
     }
 }
@@ -77,12 +75,14 @@ impl FromStr for Ticket {
         let is_digits = |text: &str| text.bytes().all(|byte| byte.is_ascii_hexdigit());
         let parsed = text.split_once('-').filter(|(pid, proof)| is_digits(pid) && is_digits(proof));
         let parsed = parsed.and_then(|(pid, proof)| {
-            let proof = match proof.len() {
-                KEY_DIGITS => Proof::Key(u128::from_str_radix(proof, 16).ok()?),
-                1..=CAPABILITY_DIGITS_MAX => Proof::Capability(u64::from_str_radix(proof, 16).ok()?),
+            let pid = u32::from_str_radix(pid, 16).ok()?;
+            let number = u128::from_str_radix(proof, 16).ok()?;
+            let proof = match (yonder_placement::Pid(pid).is_of_controller(), proof.len()) {
+                (true, PROOF_DIGITS) => Proof::Key(number),
+                (false, 1..=PROOF_DIGITS) => Proof::Capability(number),
                 _ => return None,
             };
-            Some(Self { pid: u32::from_str_radix(pid, 16).ok()?, proof })
+            Some(Self { pid, proof })
         });
         parsed.ok_or_else(|| TicketError(text.to_owned()))
     }
@@ -102,7 +102,9 @@ mod tests {
             assert_eq!(ticket.to_string().parse(), Ok(ticket));
         }
         assert_eq!(format!("{of_node:?}"), "Ticket(1f3a)");
-        for bad in ["", "1f3a", "1f3a-", "x-1", "100000000-1", "1-12345678123456781", "1-+1"] {
+        for bad in
+            ["", "1f3a", "1f3a-", "x-1", "100000000-1", "1-123456781234567812345678123456781", "1-+1", "80000001-1"]
+        {
             assert!(bad.parse::<Ticket>().unwrap_err().to_string().starts_with(&format!("'{bad}' is not a ticket")));
         }
     }

@@ -14,7 +14,7 @@ impl Node {
         self.oracle.set_time(now, self.leaps);
         let ended = self.oracle.end_leases(|pid| there.contains(&pid), self.lease_step);
         let ended = ended.map_err(|cause| format!("{:?}: {cause}", self.life()))?;
-        self.take_ended(now)?;
+        self.take_ended()?;
         Ok(ended)
     }
 

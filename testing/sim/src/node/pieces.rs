@@ -1,7 +1,7 @@
 //! What a node's slow path does in pieces, beside its requests: the oracle is told when it begins and when it is over,
 //! and then nothing of it may be found.
 
-use yonder_board::Handled;
+use yonder_board::{Handled, Pid};
 use yonder_units::Nanos;
 use yonder_wire::{Allocated, Body, ErrorCode, HEADER_BYTES, Header, Kind, Message, split};
 
@@ -39,29 +39,30 @@ impl Node {
     }
 
     /// Takes note of what is over, and looks whether it has gone.
-    pub(crate) fn take_ended(&mut self, now: Nanos) -> Result<(), String> {
+    pub(crate) fn take_ended(&mut self) -> Result<(), String> {
         let slow_path = &self.slow_path;
         let over: Vec<Header> = self.under_way.extract_if(.., |begun| !slow_path.is_under_way(begun)).collect();
         for header in over {
             let gone = self.oracle.end(&header).map_err(|cause| format!("{header:?}: {cause}"))?;
-            self.check_gone(now, header.pid, header.capability, &gone)?;
+            self.check_gone(header.pid, &gone)?;
             self.over.push(header);
         }
         while let Some(pid) = self.slow_path.take_ended() {
-            let capability = self.oracle.spaces().find(|(space, _)| *space == pid.get()).map_or(0, |(_, owner)| owner);
             let gone = self.oracle.space_has_ended(pid.get());
-            self.check_gone(now, pid.get(), capability, &gone)?;
+            self.check_gone(pid.get(), &gone)?;
         }
         Ok(())
     }
 
-    fn check_gone(&mut self, now: Nanos, pid: u32, capability: u64, gone: &[Leaving]) -> Result<(), String> {
+    /// Looks without a capability, which opens nothing any more where the whole space is over.
+    fn check_gone(&self, pid: u32, gone: &[Leaving]) -> Result<(), String> {
+        let access = self.board.access(&self.pages, &self.pages.inner);
+        let Some(space) = Pid::new(pid) else { return Ok(()) };
         for address in gone.iter().flat_map(|gone| (gone.from..gone.to).step_by(PAGE_BYTES as usize)) {
-            let header = Header { pid, capability, address, ..Header::request(Kind::Read, u64::MAX, 0, 8) };
-            let code = self.look(now, &header);
-            if !matches!(code, ErrorCode::BadAddress | ErrorCode::Moved) {
+            let read = access.read(space, address, &mut [0; 8]);
+            if !matches!(read, Err(ErrorCode::BadAddress | ErrorCode::Moved)) {
                 return Err(format!(
-                    "{:?}: {address:#x} of {pid:x} is freed, and a read of it ends {code}",
+                    "{:?}: {address:#x} of {pid:x} is freed, and a read of it is {read:?}",
                     self.life()
                 ));
             }

@@ -8,7 +8,7 @@ use yonder_wire::{
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Answered {
     pub(super) address: u64,
-    pub(super) capability: u64,
+    pub(super) capability: u128,
     pub(super) pid: u32,
     pub(super) allocated: Option<Allocated>,
     pub(super) counted: Option<u64>,

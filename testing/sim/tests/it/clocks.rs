@@ -85,7 +85,7 @@ struct Pair {
     fast: FastPath,
     pages: Pages,
     /// Space and first address.
-    target: (u32, u64, u64),
+    target: (u32, u128, u64),
     writers: [Writer; WRITERS],
     paused: bool,
     held: Vec<Vec<u8>>,

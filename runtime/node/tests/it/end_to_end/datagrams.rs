@@ -68,17 +68,17 @@ fn hostile(space: Grant, victim: u64, dice: &mut Dice) -> Vec<Vec<u8>> {
         [write.clone(), vec![0]].concat(),
         [read.clone(), read].concat(),
         patched(2, &[1]),
-        patched(3, &[0]),
-        patched(3, &[200]),
-        patched(4, &[0xfe, 0xff]),
-        patched(6, &[1, 0]),
-        patched(12, &u32::MAX.to_le_bytes()),
-        patched(12, &(1u32 << 16).to_le_bytes()),
+        patched(20, &[0]),
+        patched(20, &[200]),
+        patched(21, &[0xfe]),
+        patched(22, &[1, 0]),
+        patched(28, &u32::MAX.to_le_bytes()),
+        patched(28, &(1u32 << 16).to_le_bytes()),
         {
             let mut nameless = write.clone();
             // The name of the first attempt would be that of a request before the first.
-            nameless[20..24].copy_from_slice(&u32::MAX.to_le_bytes());
-            nameless[24..32].copy_from_slice(&1u64.to_le_bytes());
+            nameless[36..40].copy_from_slice(&u32::MAX.to_le_bytes());
+            nameless[40..48].copy_from_slice(&1u64.to_le_bytes());
             nameless
         },
         answer,
@@ -100,7 +100,7 @@ fn a_damaged_request_is_told_so_and_not_executed() {
     for (request, payload) in kinds {
         let bytes = sealed(&request, &payload);
         // The address, the capability, the time, the checksum, and the last byte.
-        for at in [32, 40, 48, 56, bytes.len() - 1] {
+        for at in [48, 56, 72, 12, bytes.len() - 1] {
             let mut damaged = bytes.clone();
             damaged[at] ^= 0x10;
             raw.send(&damaged);

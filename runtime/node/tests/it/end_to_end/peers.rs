@@ -86,7 +86,7 @@ fn half_a_message_and_a_closed_connection_are_no_violation() {
     let mut greeting = [0; Greeting::BYTES];
     Greeting { home: None }.write_to(&mut greeting);
     let bytes = sealed(&fresh(Kind::Hello, greeting.len() as u32), &greeting);
-    for cut in [0, 1, 63, 64, bytes.len() - 1] {
+    for cut in [0, 1, HEADER_BYTES - 1, HEADER_BYTES, bytes.len() - 1] {
         connect(&node).stream.write_all(&bytes[..cut]).unwrap();
     }
     wait_for(|| (node.stats().connections == 0).then_some(()));

@@ -26,7 +26,7 @@ pub(crate) enum Raw {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) struct Grant {
     pub(crate) pid: u32,
-    pub(crate) capability: u64,
+    pub(crate) capability: u128,
 }
 
 /// What an answer is, but for its time: the refusal or the payload.

@@ -65,7 +65,7 @@ fn a_capability_opens_one_address_space_and_allows_what_it_says() {
         let mixed = Grant { pid: owner.pid, capability: stranger.capability };
         let guessed = Grant { capability: owner.capability ^ 1, ..owner };
         let raised = raw.grant(owner, Rights::Read).unwrap();
-        let raised = Grant { capability: raised.capability | 3 << 62, ..raised };
+        let raised = Grant { capability: raised.capability | 3 << 64, ..raised };
         for bad in [mixed, guessed, raised, Grant { pid: 0, ..owner }, Grant { capability: 0, ..owner }] {
             refuses_everything(&mut raw, bad, start);
         }

@@ -1,0 +1,81 @@
+//! [`Peer`]: who is at the other end, as its certificate says.
+
+use std::fmt;
+
+use rustls::pki_types::CertificateDer;
+use webpki::EndEntityCert;
+
+use crate::role::Role;
+
+/// What one who has the shared key is called: it has no name of its own.
+pub(crate) const KEY_HOLDER: &str = "key";
+
+/// The other end of a connection. Its certificate was checked at the handshake.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Peer {
+    role: Option<Role>,
+    name: String,
+    certificate: CertificateDer<'static>,
+}
+
+impl Peer {
+    /// What a checked certificate says; `None` if it is none of this project.
+    pub(crate) fn of(certificate: &CertificateDer<'_>) -> Option<Self> {
+        let parsed = EndEntityCert::try_from(certificate).ok()?;
+        let mut plain = Vec::new();
+        let mut member = None;
+        for domain in parsed.valid_dns_names() {
+            match Role::of_domain(domain)? {
+                (role, None) => plain.push(role),
+                (role, Some(name)) if member.is_none() => member = Some((role, name.to_owned())),
+                (_, Some(_)) => return None,
+            }
+        }
+        let certificate = certificate.clone().into_owned();
+        match member {
+            // The name of its own role, and of no other.
+            Some((role, name)) if plain == [role] => Some(Self { role: Some(role), name, certificate }),
+            None if Role::ALL.iter().all(|role| plain.contains(role)) => {
+                Some(Self { role: None, name: KEY_HOLDER.to_owned(), certificate })
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether it may do what the role may. One who has the shared key has every role.
+    #[must_use]
+    pub fn has(&self, role: Role) -> bool {
+        self.role.is_none_or(|own| own == role)
+    }
+
+    /// Its role; `None` if it has the shared key, and so every role.
+    #[must_use]
+    pub const fn role(&self) -> Option<Role> {
+        self.role
+    }
+
+    /// Its name among all members of its authority; `None` if it has the shared key, which names no one.
+    #[must_use]
+    pub fn name(&self) -> Option<&str> {
+        self.role.map(|_| self.name.as_str())
+    }
+
+    pub(crate) const fn certificate(&self) -> &CertificateDer<'static> {
+        &self.certificate
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.role {
+            Some(role) => write!(formatter, "{role} {}", self.name),
+            None => formatter.write_str("one who has the shared key"),
+        }
+    }
+}
+
+impl fmt::Debug for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "Peer({self})")
+    }
+}
