@@ -67,8 +67,9 @@ use std::{io, thread};
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use yonder_board::{NodeCore, PageSize, SlowPath, SpaceLimits};
+use yonder_board::{NodeCore, NodeKey, PageSize, SlowPath, SpaceLimits};
 use yonder_controller::{LinkCondition, NodeLink};
+use yonder_mapping::{Inherited, LockedBox};
 use yonder_units::Narrow;
 use yonder_wire::{LEASE_MS_MAX, Welcome};
 
@@ -388,12 +389,12 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
     let page_size = config.page_size()?;
     let pages = config.memory_bytes.div_ceil(page_size.bytes());
     let pages = u32::try_from(pages).ok().filter(|pages| *pages < 1 << 30).ok_or(NodeError::TooManyPages(pages))?;
-    let (seed, incarnation, key) = (random()?, random()?, random()?);
+    let (seed, incarnation) = (random()?, random()?);
     let settings = yonder_board::Config {
         pages,
         page_size,
         seed: u64::from_le_bytes(seed),
-        key,
+        key: key()?,
         recent_max: RECENT_MAX,
         spaces: config.space_limits(),
         piece_pages_max: yonder_board::PIECE_PAGES_MAX,
@@ -426,10 +427,24 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
     Ok((shared, slow))
 }
 
+/// The key of capabilities, in memory that is neither swapped out nor dumped, and that no child has.
+fn key() -> Result<NodeKey, NodeError> {
+    let mut key = LockedBox::new([0; 16], Inherited::Missing)?;
+    fill(&mut *key)?;
+    if !key.is_locked() {
+        tracing::warn!("the node's key may be swapped out: the limit of locked memory (ulimit -l) is reached");
+    }
+    Ok(NodeKey::kept(key))
+}
+
 /// Random bytes of the operating system.
 fn random<const BYTES: usize>() -> Result<[u8; BYTES], NodeError> {
     let mut bytes = [0; BYTES];
-    let filled = OsRng.try_fill_bytes(&mut bytes);
-    filled.map_err(|error| NodeError::System { what: "random numbers", cause: io::Error::other(error) })?;
+    fill(&mut bytes)?;
     Ok(bytes)
+}
+
+fn fill(bytes: &mut [u8]) -> Result<(), NodeError> {
+    let filled = OsRng.try_fill_bytes(bytes);
+    filled.map_err(|error| NodeError::System { what: "random numbers", cause: io::Error::other(error) })
 }
