@@ -43,7 +43,8 @@ impl BoundNode {
     }
 
     /// What the node needs from [`BoundNode::serve`] on, metrics and a log to standard error included. Of files it also
-    /// reads those of `readable`, and folders with all that is in them.
+    /// reads those of `readable`, and folders with all that is in them. A file that is to be replaced while the node
+    /// runs is another one then: its folder is what to name.
     #[must_use]
     pub fn sandbox(&self, readable: impl IntoIterator<Item = PathBuf>) -> Sandbox {
         let controllers = self.config.controller.as_ref().map(|controller| controller.addresses.as_str());

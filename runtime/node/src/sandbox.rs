@@ -13,6 +13,9 @@ use yonder_process::{Call, Ports, Sandbox};
 const NAME_FILES: [&str; 6] =
     ["/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services"];
 
+/// Where files are that are made while the machine runs.
+const RUN: &str = "/run";
+
 /// How many CPUs there are, by which the C library's allocator decides how many threads share a lock.
 const CPUS: &str = "/sys/devices/system/cpu/online";
 
@@ -122,7 +125,7 @@ pub(crate) fn of_node(sockets: &[PathBuf], controllers: Option<&str>, mut readab
     if let Some(controllers) = controllers {
         calls.extend(connecting());
         if has_names(controllers) {
-            readable.extend(NAME_FILES.map(PathBuf::from));
+            readable.extend(NAME_FILES.map(|file| readable_at(Path::new(file))));
             // The libraries that look up names are loaded when the first one is looked up, which the sandbox would not
             // let them be. Whether it has an address will be said when it is needed.
             let _ = controllers.split(',').filter_map(|address| address.trim().to_socket_addrs().ok()).count();
@@ -200,6 +203,16 @@ fn bits(flags: libc::c_int) -> u64 {
     u64::from(flags.cast_unsigned())
 }
 
+/// A file, or its folder if it is one of those that are made while the machine runs: they are replaced, not written to,
+/// and rules are for files, not for their names.
+fn readable_at(file: &Path) -> PathBuf {
+    let real = file.canonicalize().unwrap_or_else(|_| file.to_owned());
+    match real.parent() {
+        Some(folder) if folder != Path::new(RUN) && folder.starts_with(RUN) => folder.to_owned(),
+        _ => real,
+    }
+}
+
 /// Whether one of these addresses, with commas between, has to be looked up.
 fn has_names(addresses: &str) -> bool {
     addresses.split(',').any(|address| address.trim().parse::<SocketAddr>().is_err())
@@ -226,11 +239,22 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_is_replaced_is_read_by_its_folder() {
+        for (file, expected) in [
+            ("/run/no-resolver/resolv.conf", "/run/no-resolver"),
+            ("/run/no-resolver", "/run/no-resolver"),
+            ("/etc/no-such-file", "/etc/no-such-file"),
+        ] {
+            assert_eq!(readable_at(Path::new(file)), Path::new(expected));
+        }
+    }
+
+    #[test]
     fn files_of_names_are_read_where_there_are_names() {
         let reads_hosts = |controllers| {
             let readable = of_node(&[], controllers, vec!["/etc/yonder".into()]).readable;
             assert!(readable.contains(&"/etc/yonder".into()));
-            readable.contains(&"/etc/hosts".into())
+            readable.contains(&readable_at(Path::new("/etc/hosts")))
         };
         assert!(!reads_hosts(None) && !reads_hosts(Some("127.0.0.1:7400, [::1]:7400")));
         assert!(reads_hosts(Some("127.0.0.1:7400,localhost:7400")));

@@ -9,7 +9,7 @@ use yonder_e2e::Yonder;
 
 /// Where they are.
 const SERVICES: &str = "../../edge/cli/systemd";
-/// Tenths of ten, which is all that a service may do without any setting: what systemd calls OK ends at 50.
+/// Tenths of a point, of ten points: a service without any setting has 96.
 const EXPOSURE_MAX: &str = "20";
 
 /// Asks systemd, if it is here.
