@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yonder_placement::{
-    Actions, Answer, Arrival, Capabilities, Capability, Change, ClusterId, Command, Config, Controller, Event, Key,
-    Keys, MoveId, NodeId, NodeReport, Outcome, Pid, Record, RecordKey, Refusal, RegionReport, Registration, Request,
-    Ticket,
+    Actions, Answer, Arrival, Asker, Capabilities, Capability, Change, ClusterId, Command, Config, Controller, Event,
+    Key, Keys, MoveId, NodeId, NodeReport, Outcome, Pid, Record, RecordKey, Refusal, RegionReport, Registration,
+    Request, Ticket,
 };
 
 use crate::script::Step;
@@ -118,6 +118,7 @@ impl Cluster {
         let node = NodeId(step.below(NODES));
         let facts = Registration {
             node,
+            name: None,
             urls: (0..step.pick(&[1, 1, 1, 0, 9])).map(|port| format!("tcp://10.0.0.{node}:{port}")).collect(),
             memory_bytes: step.pick(&[MEMORY_BYTES, MEMORY_BYTES, MEMORY_BYTES, 0, u64::MAX]),
             page_bytes: step.pick(&[4096, 4096, 4096, 5, 1 << 40]),
@@ -227,7 +228,7 @@ impl Cluster {
         let Some(request) = on_a_line(&request, step) else { return 99 };
         self.next_ticket += 1;
         self.open.insert(self.next_ticket, request.clone());
-        self.handle(Event::Asked(Ticket(self.next_ticket), request), step.index(4))
+        self.handle(Event::Asked(Ticket(self.next_ticket), Asker::local(), request), step.index(4))
     }
 
     fn pass(&mut self, step: &mut Step<'_>) -> u64 {

@@ -200,6 +200,12 @@ impl Client {
         Some(self.launch(slot, now))
     }
 
+    /// Takes the cookie that shows that this client receives at its address, as the node has told it in its welcome;
+    /// every answer tells the latest one.
+    pub fn prove(&mut self, cookie: u64) {
+        self.cookie = cookie;
+    }
+
     /// Counts the bytes of a message that [`Client::transmit`] has given, once its owner knows them.
     #[inline]
     pub fn count_sent(&mut self, bytes: usize) {

@@ -23,7 +23,7 @@ pub(crate) const FRESH_NANOS_MAX: Nanos = 10_000_000_000;
 
 /// A lower bound of the node's clock.
 #[derive(Debug, Default)]
-pub(crate) struct NodeClock {
+pub struct NodeClock {
     anchor: Option<Anchor>,
     /// The latest time that an answer has said.
     latest: u64,
@@ -40,7 +40,7 @@ struct Anchor {
 impl NodeClock {
     /// Takes note of an answer that the node made at `time` and that has arrived.
     #[inline]
-    pub(crate) fn hear(&mut self, time: u64, now: Nanos) {
+    pub fn hear(&mut self, time: u64, now: Nanos) {
         if self.bound(now).is_none_or(|bound| time > bound) {
             self.anchor = Some(Anchor { node: time, local: now });
         }
@@ -49,13 +49,14 @@ impl NodeClock {
     }
 
     /// Takes note that the node's clock was behind the bound: what was added to the times in answers is not believed.
-    pub(crate) fn fall_back(&mut self, now: Nanos) {
+    pub fn fall_back(&mut self, now: Nanos) {
         self.anchor = Some(Anchor { node: self.latest, local: now });
     }
 
     /// A time that the node's clock has passed; `None` before the first answer.
     #[inline]
-    pub(crate) fn bound(&self, now: Nanos) -> Option<u64> {
+    #[must_use]
+    pub fn bound(&self, now: Nanos) -> Option<u64> {
         let Anchor { node, local } = self.anchor?;
         let passed = now.saturating_sub(local);
         // Rounded up, so that the allowance is never too small.

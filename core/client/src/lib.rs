@@ -37,6 +37,7 @@ mod timers;
 mod window;
 
 pub use client::{Client, Payload, Stats, Transmit};
+pub use clock::NodeClock;
 pub use config::{Config, FRAGMENT_BYTES_MIN, FRAGMENTS_MAX, Transport, WindowConfig};
 pub use operation::{BODY_BYTES_MAX, Completion, Operation, OperationId, Outcome, SubmitError};
 pub use receive::Received;

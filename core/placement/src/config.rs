@@ -19,6 +19,10 @@ pub struct Config {
     pub moves_max: usize,
     /// How long a region rests after a move that failed.
     pub move_retry: Nanos,
+    /// Most address spaces that one program has, or all programs without a name at one address.
+    pub spaces_per_maker_max: usize,
+    /// Most nodes without a name that are connected from one address.
+    pub nodes_per_source_max: usize,
 }
 
 /// What is wrong with a [`Config`].
@@ -36,6 +40,8 @@ impl Default for Config {
             pressure_low_percent: 80,
             moves_max: 2,
             move_retry: 5_000_000_000,
+            spaces_per_maker_max: 4096,
+            nodes_per_source_max: 256,
         }
     }
 }

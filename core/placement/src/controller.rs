@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use yonder_units::Nanos;
 
+use crate::asker::Asker;
 use crate::config::{Config, ConfigError};
 use crate::fullness::Fullness;
 use crate::live::{Link, Live, Usage};
@@ -40,7 +41,7 @@ pub enum Event {
     /// A node's connection is closed.
     Disconnected(NodeId),
     /// A client asks.
-    Asked(Ticket, Request),
+    Asked(Ticket, Asker, Request),
     /// Time has passed.
     Tick,
 }
@@ -100,6 +101,7 @@ pub(crate) struct Waiting {
     pub(crate) pid: Pid,
     pub(crate) node: NodeId,
     pub(crate) ticket: Ticket,
+    pub(crate) asker: Asker,
     pub(crate) request: Request,
 }
 
@@ -146,6 +148,7 @@ impl Controller {
                         start the node again to give that memory up"
                 .to_owned());
         }
+        self.check_name(facts)?;
         if facts.region_bytes != ours.region_bytes {
             let [theirs, ours] = [facts.region_bytes, ours.region_bytes].map(yonder_units::format_bytes);
             return Err(format!("the node has regions of {theirs}, the cluster of {ours}: start the node with {ours}"));
@@ -165,19 +168,41 @@ impl Controller {
         Ok(())
     }
 
+    /// A name is of one node that is there, and a number of the node that had it first.
+    fn check_name(&self, facts: &Registration) -> Result<(), String> {
+        let known = self.state.nodes.get(&facts.node).and_then(|record| record.facts.name.as_ref());
+        if known.is_some_and(|known| facts.name.as_ref() != Some(known)) {
+            return Err(format!(
+                "node {} is known by another name: start this one again for a number of its own",
+                facts.node
+            ));
+        }
+        let is_other = |record: &&NodeRecord| record.facts.name == facts.name && record.facts.node != facts.node;
+        let Some(name) = &facts.name else { return Ok(()) };
+        let mut others = self.state.nodes.values().filter(is_other);
+        match others.find(|other| self.is_connected(other.facts.node)) {
+            Some(other) => Err(format!(
+                "a node called {name} is connected already, at {}: give this one an identity of its own with `yonder \
+                 cluster add node NAME`",
+                other.facts.urls.first().map_or("no address", String::as_str)
+            )),
+            None => Ok(()),
+        }
+    }
+
     /// Takes an event at `now`, which never goes back. Leases that end by then end before it.
     pub fn handle(&mut self, event: Event, now: Nanos) -> Actions {
         self.end_leases(now);
         let changes_nothing = matches!(
             event,
-            Event::Asked(_, Request::Open { .. } | Request::Locate { .. } | Request::Nodes | Request::Spaces { .. })
+            Event::Asked(_, _, Request::Open { .. } | Request::Locate { .. } | Request::Nodes | Request::Spaces { .. })
         );
         match event {
             Event::Registered { facts, report, spaces } => self.register(facts, &report, &spaces, now),
             Event::Reported(node, report) => self.report(node, &report, now),
             Event::Answered(node, outcome) => self.answered(node, outcome, now),
             Event::Disconnected(node) => self.disconnected(node),
-            Event::Asked(ticket, request) => self.ask(ticket, request),
+            Event::Asked(ticket, asker, request) => self.ask(ticket, asker, request),
             Event::Tick => {}
         }
         if !changes_nothing {
@@ -225,7 +250,7 @@ impl Controller {
     /// Handles what waited for the node (and, if given, for this space there) from its beginning again.
     pub(crate) fn ask_again(&mut self, node: NodeId, pid: Option<Pid>) {
         for waiting in self.take_waiting(|waiting| waiting.node == node && pid.is_none_or(|pid| pid == waiting.pid)) {
-            self.ask(waiting.ticket, waiting.request);
+            self.ask(waiting.ticket, waiting.asker, waiting.request);
         }
     }
 

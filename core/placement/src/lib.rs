@@ -20,6 +20,7 @@
 
 #![forbid(unsafe_code)]
 
+mod asker;
 mod config;
 mod controller;
 mod fullness;
@@ -38,6 +39,7 @@ mod model;
 #[cfg(test)]
 mod tests;
 
+pub use asker::{Asker, Maker};
 pub use config::{Config, ConfigError};
 pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
 pub use message::{
@@ -47,6 +49,7 @@ pub use message::{
 pub use names::{Capability, ClusterId, Key, MoveId, NameError, NodeId, Pid};
 pub use record::{
     Capabilities, Change, ClusterRecord, Duty, Keys, Move, NodeRecord, Presence, Record, RecordKey, RegionRecord,
+    SpaceRecord,
 };
 
 /// Most regions that one request can ask for: what one transaction of a store can hold.

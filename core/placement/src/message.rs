@@ -14,6 +14,9 @@ use crate::record::{Capabilities, Keys};
 pub struct Registration {
     /// Its incarnation.
     pub node: NodeId,
+    /// What it is called, in a cluster in which nodes have names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Where clients and other nodes reach it, best first.
     pub urls: Vec<String>,
     /// Bytes of its memory.
@@ -22,6 +25,14 @@ pub struct Registration {
     pub page_bytes: u64,
     /// Bytes of the regions that it can move; the same for the whole cluster.
     pub region_bytes: u64,
+}
+
+impl Registration {
+    /// Whether this is its name or one of its URLs.
+    #[must_use]
+    pub fn is_called(&self, name: &str) -> bool {
+        self.name.as_deref() == Some(name) || self.urls.iter().any(|url| url == name)
+    }
 }
 
 /// How full a node is. It renews the node's lease.
@@ -227,12 +238,12 @@ pub enum Request {
     },
     /// Moves all regions off a node: [`Answer::Draining`], at once. It is drained when none is left.
     Drain {
-        /// The node's number or one of its URLs.
+        /// The node's number, name or one of its URLs.
         node: String,
     },
     /// Lets a node have regions again: [`Answer::Undrained`].
     Undrain {
-        /// The node's number or one of its URLs.
+        /// The node's number, name or one of its URLs.
         node: String,
     },
 }
@@ -305,6 +316,9 @@ pub struct Placement {
 pub struct NodeView {
     /// Its number.
     pub node: NodeId,
+    /// What it is called, in a cluster in which nodes have names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Where it is reached.
     pub urls: Vec<String>,
     /// How it is.
@@ -332,6 +346,9 @@ pub struct SpaceView {
     pub allocated_bytes: u64,
     /// The nodes that have a region of it, each once.
     pub nodes: Vec<NodeId>,
+    /// The program that has made it, in a cluster in which programs have names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tenant: Option<String>,
 }
 
 /// How a node is.
@@ -365,6 +382,26 @@ pub enum Refusal {
     NotAllowed {
         /// The address space.
         pid: Pid,
+    },
+    /// Another program has made the space.
+    #[error("address space {pid} is of another tenant, or of none: use the identity that it was made with")]
+    NotYours {
+        /// The address space.
+        pid: Pid,
+    },
+    /// Only those who run the cluster may ask it.
+    #[error("{asker} may not ask that: use an operator's identity, made with `yonder cluster add operator NAME`")]
+    NotAnOperator {
+        /// Who asked.
+        asker: String,
+    },
+    /// One program, or one address, has too many address spaces.
+    #[error("{asker} has {spaces_max} address spaces, and may have no more: end some first")]
+    TooManySpaces {
+        /// Who asked.
+        asker: String,
+        /// The most that one may have.
+        spaces_max: usize,
     },
     /// No node has room.
     #[error(

@@ -166,7 +166,7 @@ impl World {
         if let Request::PlaceRegion { pid, .. } = &request {
             self.askers.insert(Ticket(self.tickets), *pid);
         }
-        self.handle(Event::Asked(Ticket(self.tickets), request));
+        self.handle(Event::Asked(Ticket(self.tickets), Asker::local(), request));
     }
 
     fn cut(&mut self, node: u64) {
@@ -194,6 +194,7 @@ impl World {
     fn connect(&mut self, node: u64) {
         let facts = Registration {
             node: NodeId(node),
+            name: None,
             urls: vec![format!("tcp://node{node}:1")],
             memory_bytes: NODE_REGIONS * REGION,
             page_bytes: 4096,
@@ -293,7 +294,7 @@ impl World {
         match *step {
             Step::Create(space) => {
                 self.ask(Request::CreateSpace { keys: keys(space) });
-                let known = self.controller.state.spaces.iter().find(|(_, known)| **known == keys(space));
+                let known = self.controller.state.spaces.iter().find(|(_, known)| known.keys == keys(space));
                 self.pids.extend(known.map(|(pid, _)| (space, *pid)));
             }
             Step::Place { space, bytes } => {

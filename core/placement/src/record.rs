@@ -8,6 +8,7 @@ use std::fmt;
 use serde::{Deserialize, Serialize};
 use yonder_wire::Rights;
 
+use crate::asker::Maker;
 use crate::message::Registration;
 use crate::names::{Capability, ClusterId, Key, MoveId, NodeId, Pid};
 
@@ -23,8 +24,9 @@ pub enum Record {
     Space {
         /// Its number.
         pid: Pid,
-        /// Who may use it.
-        keys: Keys,
+        /// Whose it is.
+        #[serde(flatten)]
+        space: SpaceRecord,
     },
     /// That a node knows an address space.
     Presence {
@@ -104,6 +106,16 @@ pub enum Duty {
     Draining,
     /// It has no regions and gets none.
     Drained,
+}
+
+/// Whose an address space is.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct SpaceRecord {
+    /// Who may use it.
+    pub keys: Keys,
+    /// Who has made it; `None` for an operator's, and for those of releases in which that was not noted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub maker: Option<Maker>,
 }
 
 /// The keys of an address space.

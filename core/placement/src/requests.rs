@@ -5,18 +5,22 @@ use std::collections::BTreeSet;
 use yonder_wire::Rights;
 
 use crate::SPACES_PER_ANSWER_MAX;
+use crate::asker::{Asker, Maker};
 use crate::controller::{Controller, Ticket, Waiting};
 use crate::fullness::Fullness;
 use crate::live::Link;
 use crate::message::{Answer, Command, NodeCondition, NodeView, Refusal, Request, SpaceView};
 use crate::names::{Key, NodeId, Pid};
 use crate::place::Placing;
-use crate::record::{Duty, Keys, Presence, Record, RecordKey};
+use crate::record::{Duty, Keys, Presence, Record, RecordKey, SpaceRecord};
 
 impl Controller {
-    pub(crate) fn ask(&mut self, ticket: Ticket, request: Request) {
+    pub(crate) fn ask(&mut self, ticket: Ticket, asker: Asker, request: Request) {
+        if let Err(refusal) = self.check_asker(&asker, &request) {
+            return self.actions.answers.push((ticket, Answer::Refused(refusal)));
+        }
         let answer = match &request {
-            Request::CreateSpace { keys } => self.create_space(*keys),
+            Request::CreateSpace { keys } => self.create_space(*keys, &asker),
             Request::Open { pid, key } => self.rights(*pid, *key).map(|rights| {
                 let region_bytes = self.config.region_bytes;
                 Answer::Opened { rights, region_bytes }
@@ -26,7 +30,7 @@ impl Controller {
                     Placing::Done(answer) => Ok(answer),
                     Placing::WaitsFor(node) => {
                         let pid = *pid;
-                        return self.wait_for(Waiting { pid, node, ticket, request });
+                        return self.wait_for(Waiting { pid, node, ticket, asker, request });
                     }
                 },
                 Err(refusal) => Err(refusal),
@@ -44,8 +48,22 @@ impl Controller {
         self.actions.answers.push((ticket, answer.unwrap_or_else(Answer::Refused)));
     }
 
+    /// Whether the asker may ask this; of a space that there is not, it is told what all are told.
+    fn check_asker(&self, asker: &Asker, request: &Request) -> Result<(), Refusal> {
+        asker.check(request)?;
+        let (pid, key) = match request {
+            Request::Open { pid, key }
+            | Request::PlaceRegion { pid, key, .. }
+            | Request::Locate { pid, key, .. }
+            | Request::DestroySpace { pid, key } => (*pid, *key),
+            _ => return Ok(()),
+        };
+        self.rights(pid, key)?;
+        asker.check_space(pid, self.state.spaces[&pid].maker.as_ref())
+    }
+
     fn rights(&self, pid: Pid, key: Key) -> Result<Rights, Refusal> {
-        self.state.spaces.get(&pid).and_then(|keys| keys.rights(key)).ok_or(Refusal::BadKey { pid })
+        self.state.spaces.get(&pid).and_then(|space| space.keys.rights(key)).ok_or(Refusal::BadKey { pid })
     }
 
     fn owned(&self, pid: Pid, key: Key) -> Result<(), Refusal> {
@@ -56,18 +74,25 @@ impl Controller {
     }
 
     /// A client that has heard no answer asks again with the same keys, and gets the same space.
-    fn create_space(&mut self, keys: Keys) -> Result<Answer, Refusal> {
+    fn create_space(&mut self, keys: Keys, asker: &Asker) -> Result<Answer, Refusal> {
         let region_bytes = self.config.region_bytes;
-        let known = self.state.spaces.iter().find(|(_, known)| **known == keys);
-        if let Some((pid, _)) = known {
+        let known = self.state.spaces.iter().find(|(_, known)| known.keys == keys);
+        if let Some((pid, known)) = known {
+            asker.check_space(*pid, known.maker.as_ref())?;
             return Ok(Answer::SpaceCreated { pid: *pid, region_bytes });
+        }
+        let maker = asker.maker();
+        let spaces_max = self.config.spaces_per_maker_max;
+        let made = self.state.spaces.values().filter(|space| space.maker == maker).count();
+        if maker.is_some() && made >= spaces_max {
+            return Err(Refusal::TooManySpaces { asker: asker.to_string(), spaces_max });
         }
         let pid = self.state.cluster.next_pid;
         let Some(next) = pid.0.checked_add(1) else {
             return Err(Refusal::Busy { cause: "no address space's number is left".to_owned() });
         };
         self.state.count(|cluster| cluster.next_pid = Pid(next));
-        self.state.put(Record::Space { pid, keys });
+        self.state.put(Record::Space { pid, space: SpaceRecord { keys, maker } });
         Ok(Answer::SpaceCreated { pid, region_bytes })
     }
 
@@ -116,10 +141,9 @@ impl Controller {
         Ok(Answer::Draining { regions_left: self.regions_left(node) })
     }
 
-    /// The node with this number or URL. Of several with one URL it is the one that is there.
+    /// The node with this number, name or URL. Of several with one URL it is the one that is there.
     fn node_named(&self, name: &str) -> Result<NodeId, Refusal> {
-        let is_named =
-            |node: &NodeId| node.to_string() == name || self.state.nodes[node].facts.urls.iter().any(|url| url == name);
+        let is_named = |node: &NodeId| node.to_string() == name || self.state.nodes[node].facts.is_called(name);
         let order = |node: &NodeId| match self.live[node].link {
             Link::Connected => 0,
             Link::Silent => 1,
@@ -147,6 +171,7 @@ impl Controller {
         };
         NodeView {
             node,
+            name: record.facts.name.clone(),
             urls: record.facts.urls.clone(),
             condition,
             memory_bytes: record.facts.memory_bytes,
@@ -179,6 +204,10 @@ impl Controller {
             let allocated = self.usage[&(pid, region)].allocated(self.config.region_bytes);
             allocated_bytes = allocated_bytes.saturating_add(allocated);
         }
-        SpaceView { pid, regions, allocated_bytes, nodes: nodes.into_iter().collect() }
+        let tenant = match &self.state.spaces[&pid].maker {
+            Some(Maker::Tenant(name)) => Some(name.clone()),
+            Some(Maker::Source(_)) | None => None,
+        };
+        SpaceView { pid, regions, allocated_bytes, nodes: nodes.into_iter().collect(), tenant }
     }
 }

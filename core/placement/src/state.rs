@@ -7,14 +7,14 @@ use std::collections::BTreeMap;
 use std::mem;
 
 use crate::names::{NodeId, Pid};
-use crate::record::{Change, ClusterRecord, Keys, NodeRecord, Presence, Record, RecordKey, RegionRecord};
+use crate::record::{Change, ClusterRecord, NodeRecord, Presence, Record, RecordKey, RegionRecord, SpaceRecord};
 
 /// The records.
 #[derive(Debug)]
 pub(crate) struct State {
     pub(crate) cluster: ClusterRecord,
     pub(crate) nodes: BTreeMap<NodeId, NodeRecord>,
-    pub(crate) spaces: BTreeMap<Pid, Keys>,
+    pub(crate) spaces: BTreeMap<Pid, SpaceRecord>,
     pub(crate) presences: BTreeMap<(Pid, NodeId), Presence>,
     pub(crate) regions: BTreeMap<(Pid, u32), RegionRecord>,
     changes: Vec<Change>,
@@ -38,7 +38,7 @@ impl State {
         match record {
             Record::Cluster(cluster) => self.cluster = cluster,
             Record::Node(node) => drop(self.nodes.insert(node.facts.node, node)),
-            Record::Space { pid, keys } => drop(self.spaces.insert(pid, keys)),
+            Record::Space { pid, space } => drop(self.spaces.insert(pid, space)),
             Record::Presence { pid, node, presence } => drop(self.presences.insert((pid, node), presence)),
             Record::Region { pid, region, record } => drop(self.regions.insert((pid, region), record)),
         }

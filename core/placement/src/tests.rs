@@ -6,6 +6,7 @@ use crate::*;
 
 mod moves;
 
+mod askers;
 mod listing;
 mod spreading;
 
@@ -27,7 +28,8 @@ fn config() -> Config {
 
 fn facts(node: u64, regions: u64) -> Registration {
     let urls = vec![format!("tcp://10.0.0.{node}:7000")];
-    Registration { node: NodeId(node), urls, memory_bytes: regions * REGION, page_bytes: PAGE, region_bytes: REGION }
+    let memory_bytes = regions * REGION;
+    Registration { node: NodeId(node), name: None, urls, memory_bytes, page_bytes: PAGE, region_bytes: REGION }
 }
 
 fn capabilities(node: u64) -> Capabilities {
@@ -82,7 +84,7 @@ impl Scene {
 
     fn ask(&mut self, request: Request) -> Actions {
         self.tickets += 1;
-        self.handle(Event::Asked(Ticket(self.tickets), request))
+        self.handle(Event::Asked(Ticket(self.tickets), Asker::local(), request))
     }
 
     /// Asks, and lets nodes make spaces until there is an answer.

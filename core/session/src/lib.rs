@@ -23,6 +23,7 @@
 mod cipher;
 mod counter;
 mod frame;
+mod grant;
 mod key_cache;
 mod number;
 mod replay;
@@ -32,6 +33,7 @@ mod secret;
 pub use cipher::{Cipher, Protection};
 pub use counter::{AnswerCounter, NODE_THREADS_MAX, RequestCounter};
 pub use frame::{Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX, PREFIX_BYTES, TAG_BYTES, protected_bytes};
+pub use grant::{GrantBytes, SessionGrant, SessionRequest};
 pub use key_cache::{KeyCache, Opened, Refused};
 pub use number::{SESSION_HOURS_MAX, SessionNumber};
 pub use replay::{ReplayWindows, WINDOW_MESSAGES};

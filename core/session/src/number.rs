@@ -1,6 +1,6 @@
 //! [`SessionNumber`]: the name of a session, or of one of its lanes, as every protected message carries it.
 //!
-//! Invariant: the fields fill 64 bits: serial 31, expiry 17, tenant 10, lane 6, from the top.
+//! Invariant: the fields fill 64 bits: serial 29, expiry 17, tenant 10, lane 8, from the top.
 
 use std::fmt;
 
@@ -10,10 +10,10 @@ use yonder_units::Narrow;
 pub const SESSION_HOURS_MAX: u32 = 24;
 
 /// Bits of each field.
-const LANE_BITS: u32 = 6;
+const LANE_BITS: u32 = 8;
 const TENANT_BITS: u32 = 10;
 const EXPIRY_BITS: u32 = 17;
-const SERIAL_BITS: u32 = 31;
+const SERIAL_BITS: u32 = 29;
 /// Where each field begins.
 const TENANT_SHIFT: u32 = LANE_BITS;
 const EXPIRY_SHIFT: u32 = TENANT_SHIFT + TENANT_BITS;
@@ -35,7 +35,7 @@ impl SessionNumber {
     /// The largest tenant.
     pub const TENANT_MAX: u16 = (1 << TENANT_BITS) - 1;
     /// The largest lane.
-    pub const LANE_MAX: u8 = (1 << LANE_BITS) - 1;
+    pub const LANE_MAX: u8 = u8::MAX >> (u8::BITS - LANE_BITS);
 
     /// A session of `tenant` that is over `expiry_hours` after the start of the node: at most [`SESSION_HOURS_MAX`]
     /// from now.
@@ -121,7 +121,7 @@ mod tests {
     #[test]
     fn fields_lie_where_the_wire_has_them() {
         let number = SessionNumber::new(1, 1, 1).with_lane(1);
-        assert_eq!(number.0, 1 << 33 | 1 << 16 | 1 << 6 | 1);
+        assert_eq!(number.0, 1 << 35 | 1 << 18 | 1 << 8 | 1);
         let largest =
             SessionNumber::new(SessionNumber::SERIAL_MAX, SessionNumber::EXPIRY_MAX, SessionNumber::TENANT_MAX);
         assert_eq!(largest.with_lane(SessionNumber::LANE_MAX).0, u64::MAX);

@@ -27,6 +27,12 @@ impl MessageBuffer {
         &self.bytes[self.start..self.end]
     }
 
+    /// The same, to be opened in place.
+    #[must_use]
+    pub fn pending_mut(&mut self) -> &mut [u8] {
+        &mut self.bytes[self.start..self.end]
+    }
+
     /// Whether nothing is pending.
     #[must_use]
     pub fn is_empty(&self) -> bool {

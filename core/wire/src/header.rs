@@ -18,6 +18,8 @@ use crate::kind::{Direction, ErrorCode, Kind};
 pub const HEADER_BYTES: usize = 80;
 /// Bytes of the prefix: what comes before `kind`.
 pub const PREFIX_BYTES: usize = 20;
+/// Where the code of a refusal is in a header.
+pub const CODE_AT: std::ops::Range<usize> = PREFIX_BYTES + 2..PREFIX_BYTES + 4;
 /// The version of the protocol that this crate speaks.
 pub const VERSION: u8 = 3;
 /// First two bytes of every message: `Yo`.
@@ -82,6 +84,7 @@ struct RawHeader {
 
 const _: () = assert!(size_of::<RawHeader>() == HEADER_BYTES);
 const _: () = assert!(std::mem::offset_of!(RawHeader, kind) == PREFIX_BYTES);
+const _: () = assert!(std::mem::offset_of!(RawHeader, code) == CODE_AT.start);
 
 impl Header {
     /// The first attempt of a request of `kind` about `length` bytes at `address`, in no address space.

@@ -166,6 +166,11 @@ pub enum ErrorCode {
     /// The sender has not shown that it receives at its address; nothing was done. The answer has the cookie that does.
     #[error("the node has not seen that this client receives at its address")]
     Unproven = 15,
+    /// The node speaks protected messages only; nothing was done.
+    #[error(
+        "the node wants to know who asks: give --key FILE or --identity FILE, or set YONDER_KEY or YONDER_IDENTITY"
+    )]
+    Unprotected = 16,
 }
 
 impl ErrorCode {

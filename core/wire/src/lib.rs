@@ -28,9 +28,9 @@ pub use body::{
     Welcome,
 };
 pub use buffer::MessageBuffer;
-pub use header::{HEADER_BYTES, Header, PREFIX_BYTES, VERSION};
+pub use header::{CODE_AT, HEADER_BYTES, Header, PREFIX_BYTES, VERSION};
 pub use kind::{Direction, ErrorCode, Kind};
-pub use message::{Message, WireError, split};
+pub use message::{Message, WireError, split, split_proven};
 
 /// Most payload bytes in one message. A receiver's buffer holds at least one whole message.
 pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
@@ -40,5 +40,7 @@ pub const DISCARD_BYTES_MAX: u64 = 1 << 20;
 /// Longest lease of an address space in milliseconds, and that of one made without, unless a node was told otherwise: a
 /// day.
 pub const LEASE_MS_MAX: u32 = 24 * 3600 * 1000;
-/// Most bytes in one message.
-pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX;
+/// Bytes of the proof behind a protected message.
+pub const PROOF_BYTES: usize = 16;
+/// Most bytes in one message, protected or not.
+pub const MESSAGE_BYTES_MAX: usize = HEADER_BYTES + PAYLOAD_BYTES_MAX + PROOF_BYTES;

@@ -50,13 +50,21 @@ pub struct Message<'a> {
     /// Header and payload.
     bytes: &'a [u8],
     raw: &'a [u8; HEADER_BYTES],
+    /// Whether it came in a protected message: then it is what was sent, and has no checksum.
+    is_proven: bool,
 }
 
 impl Message<'_> {
     /// Checks that header and payload are what was sent.
     #[inline]
     pub fn verify(&self) -> Result<(), WireError> {
-        if checksum_matches(self.raw, self.payload) { Ok(()) } else { Err(WireError::Checksum) }
+        if self.is_proven || checksum_matches(self.raw, self.payload) { Ok(()) } else { Err(WireError::Checksum) }
+    }
+
+    /// Whether its sender is known by the key that it came under.
+    #[must_use]
+    pub const fn is_proven(&self) -> bool {
+        self.is_proven
     }
 
     /// The whole message as it was received.
@@ -84,7 +92,16 @@ pub fn split(received: &[u8]) -> Result<Option<Message<'_>>, WireError> {
         return Err(WireError::Length(length));
     }
     let payload = rest.get(..length);
-    Ok(payload.map(|payload| Message { header, payload, bytes: &received[..HEADER_BYTES + length], raw }))
+    let bytes = &received[..received.len().min(HEADER_BYTES + length)];
+    Ok(payload.map(|payload| Message { header, payload, bytes, raw, is_proven: false }))
+}
+
+/// The message that was in a protected one, all of `opened`; `None` if that is not as long as its header says. It has
+/// no checksum: the tag has proven it.
+#[inline]
+pub fn split_proven(opened: &[u8]) -> Result<Option<Message<'_>>, WireError> {
+    let message = split(opened)?.filter(|message| message.bytes() == opened.len());
+    Ok(message.map(|message| Message { is_proven: true, ..message }))
 }
 
 #[cfg(test)]
@@ -205,7 +222,7 @@ mod tests {
         assert_eq!(with(21, 2), Some(WireError::Flags(2)));
         assert_eq!(with(3, 1), Some(WireError::Flags(0x100)));
         assert_eq!(with(22, 1), Some(WireError::Code(1)), "a request is not a refusal");
-        assert_eq!(with(22, 16), Some(WireError::Code(16)));
+        assert_eq!(with(22, 17), Some(WireError::Code(17)));
         assert_eq!(with(40, 0), Some(WireError::RequestId(0)));
         assert_eq!(with(36, 1), Some(WireError::RequestId(1)), "a retry of nothing");
         assert_eq!(with(31, 1), Some(WireError::Length(1 << 24)));

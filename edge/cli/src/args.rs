@@ -4,6 +4,7 @@ mod app_bench;
 mod apps;
 mod cluster;
 mod controller;
+mod credential;
 mod ctl;
 mod governor;
 mod load;
@@ -53,6 +54,7 @@ pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
     SpacesArgs,
 };
+pub(crate) use credential::CredentialArgs;
 pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};
 pub(crate) use governor::GovernorArgs;
 pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadVectorArgs, LoadWhat};
@@ -61,7 +63,7 @@ pub(crate) use open::OpenArgs;
 pub(crate) use papers::PapersArgs;
 pub(crate) use pictured::{Json, Pictured};
 pub(crate) use policies::ReclaimBy;
-pub(crate) use privileges::{SandboxArgs, UserArgs};
+pub(crate) use privileges::{SandboxArgs, UserArgs, as_user};
 pub(crate) use reference::ReferenceArgs;
 pub(crate) use remote::{GuardedArgs, RreadArgs, ScaleClientArgs};
 pub(crate) use report::{ReportArgs, ReportSet};

@@ -1,18 +1,24 @@
 //! The one thread that owns the controller's state, its store and all its peers.
 //!
 //! It takes what reader threads send, with the time at which it arrived: a node whose report waits here while a store
-//! is slow is not lost. What it sends is small, and a peer that does not read it is cut off.
+//! is slow is not lost. It waits for no peer: what it sends goes through an [`Outbox`], and a peer that does not read
+//! is cut off. Who a peer is, and so what it may do, was made sure of at the door; a certificate that is over, or
+//! revoked, since then ends the connection at the next line.
 
 use std::collections::BTreeMap;
-use std::net::{Shutdown, TcpStream};
+use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use yonder_placement::{Actions, Answer, Controller, Event, NodeId, Ticket};
+use yonder_identity::{Peer as Identity, Role, Stream};
+use yonder_placement::{Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, Ticket};
 use yonder_units::Nanos;
 
-use crate::lines::send_line;
+use crate::door::Door;
+use crate::lines::{Share, line_of};
 use crate::messages::{FromController, ToController};
+use crate::outbox::{Outbox, Outgoing};
+use crate::server::PEERS_MAX;
 use crate::store::{self, Store, StoreError};
 
 /// A connection, by the order of arrival.
@@ -22,10 +28,10 @@ pub(crate) struct PeerId(pub(crate) u64);
 /// What reader threads send.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// A connection that was accepted.
-    Peer(PeerId, TcpStream),
-    /// A line of it.
-    Line(PeerId, Instant, Box<ToController>),
+    /// A connection that was let in: where it is from, and who it is if names are asked for.
+    Peer(PeerId, Stream, IpAddr, Option<Identity>),
+    /// A line of it, with its part of what all lines may have.
+    Line(PeerId, Instant, Box<ToController>, Option<Share>),
     /// Its end, and why if it broke the protocol.
     End(PeerId, Option<String>),
     /// The server stops.
@@ -34,19 +40,29 @@ pub(crate) enum Arrival {
 
 #[derive(Debug)]
 struct Peer {
-    stream: TcpStream,
+    outbox: Outbox,
+    source: IpAddr,
+    identity: Option<Identity>,
+    /// When its certificate was looked at last.
+    checked: Instant,
     /// The node that registered on it.
     node: Option<NodeId>,
 }
 
+/// How long a certificate is taken to be as good as it was.
+const CHECK_EVERY: Duration = Duration::from_secs(1);
+
 pub(crate) struct Brain {
     controller: Controller,
     store: Box<dyn Store>,
+    door: Door,
     lease: Duration,
+    nodes_per_source_max: usize,
     start: Instant,
     now: Nanos,
     /// When announcements go on after one has failed.
     announces_from: Nanos,
+    outgoing: Outgoing,
     peers: BTreeMap<PeerId, Peer>,
     nodes: BTreeMap<NodeId, PeerId>,
     tickets: BTreeMap<Ticket, (PeerId, u64)>,
@@ -54,14 +70,23 @@ pub(crate) struct Brain {
 }
 
 impl Brain {
-    pub(crate) fn new(controller: Controller, store: Box<dyn Store>, lease: Duration, start: Instant) -> Self {
+    pub(crate) fn new(
+        controller: Controller,
+        store: Box<dyn Store>,
+        config: Config,
+        door: Door,
+        start: Instant,
+    ) -> Self {
         Self {
             controller,
             store,
-            lease,
+            door,
+            lease: Duration::from_nanos(config.lease),
+            nodes_per_source_max: config.nodes_per_source_max,
             start,
             now: 0,
             announces_from: 0,
+            outgoing: Outgoing::default(),
             peers: BTreeMap::new(),
             nodes: BTreeMap::new(),
             tickets: BTreeMap::new(),
@@ -74,7 +99,7 @@ impl Brain {
         let result = self.serve(arrivals);
         for peer in self.peers.values() {
             // The readers wait on the other halves.
-            let _ = peer.stream.shutdown(Shutdown::Both);
+            peer.outbox.cut();
         }
         result
     }
@@ -85,8 +110,11 @@ impl Brain {
             let deadline = self.controller.next_deadline().map(|at| self.start + Duration::from_nanos(at));
             let timeout = deadline.map_or(self.lease, |at| at.saturating_duration_since(Instant::now()));
             match arrivals.recv_timeout(timeout) {
-                Ok(Arrival::Peer(id, stream)) => drop(self.peers.insert(id, Peer { stream, node: None })),
-                Ok(Arrival::Line(id, at, line)) => self.line(id, at, *line)?,
+                Ok(Arrival::Peer(id, stream, source, identity)) => {
+                    let outbox = Outbox::new(stream, self.outgoing.clone());
+                    self.meet(id, Peer { outbox, source, identity, checked: Instant::now(), node: None })?;
+                }
+                Ok(Arrival::Line(id, at, line, _share)) => self.line(id, at, *line)?,
                 Ok(Arrival::End(id, cause)) => self.end(id, cause)?,
                 Ok(Arrival::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
                 Err(RecvTimeoutError::Timeout) => {
@@ -97,6 +125,24 @@ impl Brain {
         }
     }
 
+    /// A member, or an address without a name, has half of all connections at most.
+    fn meet(&mut self, id: PeerId, peer: Peer) -> Result<(), StoreError> {
+        let own = peer.identity.as_ref().and_then(Identity::name).map(str::to_owned);
+        let source = peer.source;
+        let is_alike = |other: &&Peer| match (&own, other.identity.as_ref().and_then(Identity::name)) {
+            (Some(own), Some(other)) => own == other,
+            (None, None) => source == other.source,
+            _ => false,
+        };
+        let count = self.peers.values().filter(is_alike).count();
+        self.peers.insert(id, peer);
+        if count >= PEERS_MAX / 2 {
+            let own = own.unwrap_or_else(|| source.to_string());
+            return self.turn_away(id, format!("{own} has {count} connections already: end some first"));
+        }
+        Ok(())
+    }
+
     /// Time goes on, never back, although readers note it independently of each other.
     fn pass_to(&mut self, at: Instant) {
         let now = at.saturating_duration_since(self.start).as_nanos();
@@ -105,10 +151,22 @@ impl Brain {
 
     fn line(&mut self, id: PeerId, at: Instant, line: ToController) -> Result<(), StoreError> {
         self.pass_to(at);
-        let Some(peer) = self.peers.get(&id) else { return Ok(()) };
+        let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
+        if let Some(identity) = &peer.identity
+            && at.saturating_duration_since(peer.checked) > CHECK_EVERY
+        {
+            peer.checked = at;
+            if let Err(cause) = self.door.check(identity) {
+                return self.turn_away(id, cause);
+            }
+        }
         match (line, peer.node) {
-            (ToController::Register { facts, cluster, spaces, report }, None) => {
-                if let Err(cause) = self.controller.admit(&facts, cluster) {
+            (ToController::Register { mut facts, cluster, spaces, report }, None) => {
+                let named = name_of(peer.identity.as_ref(), &facts).and_then(|name| {
+                    facts.name = name;
+                    self.has_room_for(id)
+                });
+                if let Err(cause) = named.and_then(|()| self.controller.admit(&facts, cluster)) {
                     return self.turn_away(id, cause);
                 }
                 self.admit(id, facts.node)?;
@@ -120,14 +178,33 @@ impl Brain {
             }
             (ToController::Outcome(outcome), Some(node)) => self.handle(Event::Answered(node, outcome)),
             (ToController::Ask { id: asked, request }, None) => {
+                let Some(asker) = asker(peer) else {
+                    return self
+                        .turn_away(id, "a node asks nothing: use an operator's identity, or a tenant's".to_owned());
+                };
                 self.next_ticket += 1;
                 let ticket = Ticket(self.next_ticket);
                 self.tickets.insert(ticket, (id, asked));
-                self.handle(Event::Asked(ticket, request))
+                self.handle(Event::Asked(ticket, asker, request))
             }
             (_, Some(_)) => self.turn_away(id, "a node registers once and asks nothing".to_owned()),
             (_, None) => self.turn_away(id, "only a registered node reports: register first".to_owned()),
         }
+    }
+
+    /// One address has so many nodes without names, so that no stranger fills the cluster with nodes that are none.
+    fn has_room_for(&self, id: PeerId) -> Result<(), String> {
+        let Some(peer) =
+            self.peers.get(&id).filter(|peer| peer.identity.as_ref().is_none_or(|own| own.role().is_none()))
+        else {
+            return Ok(());
+        };
+        let is_alike = |other: &&Peer| other.node.is_some() && other.source == peer.source;
+        if self.peers.values().filter(is_alike).count() >= self.nodes_per_source_max {
+            let (source, most) = (peer.source, self.nodes_per_source_max);
+            return Err(format!("{most} nodes are connected from {source} already: give nodes identities for more"));
+        }
+        Ok(())
     }
 
     /// From now on the node is this peer; an older connection of it is closed.
@@ -187,9 +264,8 @@ impl Brain {
     }
 
     fn close(&mut self, id: PeerId) -> Option<NodeId> {
-        let peer = self.peers.remove(&id)?;
-        let _ = peer.stream.shutdown(Shutdown::Both);
-        peer.node
+        // What it was sent goes out first.
+        self.peers.remove(&id)?.node
     }
 
     /// Lets the controller decide, and does what it says.
@@ -221,13 +297,47 @@ impl Brain {
         }
     }
 
-    /// Sends a line. A peer that cannot take it is cut off; its reader then says that it has ended.
-    fn send(&self, id: PeerId, line: &FromController) {
-        if let Some(peer) = self.peers.get(&id)
-            && let Err(error) = send_line(&peer.stream, line)
-        {
-            tracing::warn!(%error, "a peer does not read, and is cut off");
-            let _ = peer.stream.shutdown(Shutdown::Both);
+    /// Sends a line, and waits for nothing. A peer that takes too little is cut off; its reader then says that it has
+    /// ended.
+    fn send(&mut self, id: PeerId, line: &FromController) {
+        let Some(peer) = self.peers.get_mut(&id) else { return };
+        if let Err(error) = peer.outbox.send(line_of(line)) {
+            tracing::warn!(%error, "a peer is cut off");
+            peer.outbox.cut();
         }
+        if self.outgoing.is_too_much()
+            && let Some(greatest) = self.peers.values().max_by_key(|peer| peer.outbox.waiting())
+        {
+            tracing::warn!(source = %greatest.source, "too much waits for peers: the one that has most is cut off");
+            greatest.outbox.cut();
+        }
+    }
+}
+
+/// The name that a node has: its certificate's. It may say so itself, and not otherwise.
+fn name_of(identity: Option<&Identity>, facts: &Registration) -> Result<Option<String>, String> {
+    let Some(identity) = identity else { return Ok(None) };
+    if !identity.has(Role::Node) {
+        return Err(format!("{identity} is no node: make an identity with `yonder cluster add node NAME`"));
+    }
+    let name = identity.name();
+    match &facts.name {
+        Some(claimed) if Some(claimed.as_str()) != name => {
+            Err(format!("{identity} cannot register as {claimed}: its certificate says who it is"))
+        }
+        _ => Ok(name.map(str::to_owned)),
+    }
+}
+
+/// For whom a peer asks; `None` if it is a node, which asks nothing.
+fn asker(peer: &Peer) -> Option<Asker> {
+    let Some(identity) = &peer.identity else { return Some(Asker::Source(peer.source.to_string())) };
+    match (identity.role(), identity.name()) {
+        (Some(Role::Operator), _) => Some(Asker::Operator),
+        (Some(Role::Tenant), Some(name)) => Some(Asker::Tenant(name.to_owned())),
+        (Some(Role::Controller), _) => Some(Asker::Observer),
+        (Some(Role::Node | Role::Tenant), _) => None,
+        // One who has the shared key.
+        (None, _) => Some(Asker::Source(peer.source.to_string())),
     }
 }

@@ -5,17 +5,18 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::net::TcpStream;
+use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use yonder_identity::{Credential, IdentityError, Stream};
 use yonder_placement::{Answer, Key, Keys, NodeView, Pid, Placement, Refusal, Request, SpaceView};
 use yonder_wire::Rights;
 
+use crate::door::{DialError, dial};
 use crate::lines::{LineReader, send_line};
-use crate::link::connect;
 use crate::messages::{FromController, ToController};
 
 /// How long to wait between attempts.
@@ -34,6 +35,17 @@ pub enum ClientError {
         /// What happened at the last attempt.
         cause: String,
     },
+    /// The controller is there, and does not let this client in, or the client does not trust it.
+    #[error("controller {address}: {cause}")]
+    TurnedAway {
+        /// Where it is.
+        address: String,
+        /// Why.
+        cause: String,
+    },
+    /// The client's own credential cannot be used.
+    #[error(transparent)]
+    Identity(#[from] IdentityError),
     /// The controller says no.
     #[error(transparent)]
     Refused(#[from] Refusal),
@@ -72,13 +84,14 @@ pub struct OpenedSpace {
 pub struct ControllerClient {
     addresses: VecDeque<String>,
     timeout: Duration,
+    credential: Option<Arc<Credential>>,
     connection: Option<Connection>,
     next_id: u64,
 }
 
 #[derive(Debug)]
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     lines: LineReader,
 }
 
@@ -88,7 +101,19 @@ impl ControllerClient {
     #[must_use]
     pub fn new(addresses: &str, timeout: Duration) -> Self {
         let addresses = addresses.split(',').map(|address| address.trim().to_owned()).collect();
-        Self { addresses, timeout, connection: None, next_id: 0 }
+        Self { addresses, timeout, credential: None, connection: None, next_id: 0 }
+    }
+
+    /// The same client, which shows what the environment names by `YONDER_IDENTITY` or `YONDER_KEY`, if it does.
+    pub fn with_credential_of_environment(self) -> Result<Self, ClientError> {
+        Ok(self.with_credential(Credential::of_environment()?))
+    }
+
+    /// The same client, which shows this credential, if the controllers ask for one.
+    #[must_use]
+    pub fn with_credential(mut self, credential: Option<Arc<Credential>>) -> Self {
+        (self.credential, self.connection) = (credential, None);
+        self
     }
 
     /// Makes an address space, without memory.
@@ -197,12 +222,22 @@ impl ControllerClient {
     /// Asks until there is an answer, or time is up.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
         let deadline = Instant::now() + self.timeout;
+        let mut refusals = 0;
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
             match self.ask_once(request, left) {
                 Ok(Answer::Refused(refusal)) => return Err(refusal.into()),
                 Ok(answer) => return Ok(answer),
-                Err(error) => {
+                Err(DialError::Refused(cause)) => {
+                    self.connection = None;
+                    refusals += 1;
+                    if refusals >= self.addresses.len() {
+                        let address = self.addresses[0].clone();
+                        return Err(ClientError::TurnedAway { address, cause });
+                    }
+                    self.addresses.rotate_left(1);
+                }
+                Err(DialError::Lost(error)) => {
                     self.connection = None;
                     if Instant::now() + PAUSE >= deadline {
                         return Err(self.unreachable(&error.to_string()));
@@ -215,27 +250,27 @@ impl ControllerClient {
         }
     }
 
-    fn ask_once(&mut self, request: &Request, timeout: Duration) -> io::Result<Answer> {
+    fn ask_once(&mut self, request: &Request, timeout: Duration) -> Result<Answer, DialError> {
         self.next_id += 1;
         let id = self.next_id;
         let connection = match &mut self.connection {
             Some(connection) => connection,
             None => {
-                let stream = connect(&self.addresses[0], timeout)?;
-                let lines = LineReader::new(stream.try_clone()?);
+                let stream = dial(&self.addresses[0], timeout, self.credential.as_ref())?;
+                let lines = LineReader::new(stream.clone());
                 self.connection.insert(Connection { stream, lines })
             }
         };
-        connection.stream.set_read_timeout(Some(timeout))?;
+        connection.stream.socket().set_read_timeout(Some(timeout))?;
         send_line(&connection.stream, &ToController::Ask { id, request: request.clone() })?;
         loop {
             match connection.lines.next()? {
                 Some(FromController::Answer { id: answered, answer }) if answered == id => return Ok(answer),
                 // To a request that was given up.
                 Some(FromController::Answer { .. }) => {}
-                Some(FromController::TurnedAway { cause }) => return Err(io::Error::other(cause)),
-                Some(other) => return Err(io::Error::other(format!("{other:?} is not for clients"))),
-                None => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Some(FromController::TurnedAway { cause }) => return Err(DialError::Refused(cause)),
+                Some(other) => return Err(io::Error::other(format!("{other:?} is not for clients")).into()),
+                None => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
             }
         }
     }

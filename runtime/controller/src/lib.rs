@@ -5,19 +5,22 @@
 //! ([`EmbeddedStore`]), or in etcd ([`EtcdStore`], with the feature `etcd`). A node runs a [`NodeLink`] and
 //! implements [`NodeAgent`]; whoever allocates has a [`ControllerClient`]. Reads and writes never pass the controller.
 //!
-//! There is no encryption and no login: whoever reaches the port may make address spaces and drain nodes. The keys of
-//! an address space keep its users apart, not an attacker on the network.
+//! With a credential (`runtime/identity`) connections are encrypted and both ends are named: a node registers under
+//! its own name, a tenant uses its own address spaces, an operator drains. Without one, all who reach the port may do
+//! all of it, and the keys of an address space keep its users apart, not an attacker on the network.
 //!
-//! Neighbours: `core/placement` decides; `runtime/node` is the memory node.
+//! Neighbours: `core/placement` decides; `runtime/identity` has who is who; `runtime/node` is the memory node.
 
 #![forbid(unsafe_code)]
 
 mod agent;
 mod brain;
 mod client;
+mod door;
 mod lines;
 mod link;
 mod messages;
+mod outbox;
 mod server;
 mod store;
 

@@ -1,53 +1,184 @@
-//! JSON Lines over TCP: [`LineReader`] and [`send_line`], both bounded.
+//! JSON Lines over a connection: [`LineReader`] and [`send_line`], both bounded, also by what all peers hold together.
 
-use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::{self, BufRead, BufReader, ErrorKind, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use yonder_identity::Stream;
 
 /// Longest line in bytes: a report of some ten thousand regions.
 pub(crate) const LINE_BYTES_MAX: usize = 4 << 20;
+/// Longest line of those who are no nodes: an allocation that avoids some thousand regions.
+pub(crate) const CLIENT_LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of a line that count in no budget: nearly all lines have less.
+const LINE_BYTES_FREE: usize = 4 << 10;
+/// How long a line may take from its first byte to its last.
+pub(crate) const LINE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How a node begins, which may say much in its first line.
+const REGISTER: &[u8] = b"{\"register\":";
+/// Bytes that are read ahead.
+const BUFFER_BYTES: usize = 2048;
+
+/// Bytes that a number of lines may have together.
+#[derive(Clone, Debug)]
+pub(crate) struct Budget(Arc<AtomicUsize>);
+
+/// A part of a [`Budget`], which it has again when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Share {
+    budget: Budget,
+    bytes: usize,
+}
+
+impl Budget {
+    pub(crate) fn new(bytes: usize) -> Self {
+        Self(Arc::new(AtomicUsize::new(bytes)))
+    }
+
+    fn none(&self) -> Share {
+        Share { budget: self.clone(), bytes: 0 }
+    }
+}
+
+impl Share {
+    /// Makes it as large as this, if the budget has so much.
+    fn grow_to(&mut self, bytes: usize) -> bool {
+        let more = bytes.saturating_sub(self.bytes);
+        let taken = self.budget.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(more));
+        self.bytes += if taken.is_ok() { more } else { 0 };
+        taken.is_ok()
+    }
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        self.budget.0.fetch_add(self.bytes, Ordering::Relaxed);
+    }
+}
+
+/// Whose lines are read.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Speaker {
+    /// A node, or a controller: says much.
+    Long,
+    /// A client: says little.
+    Short,
+    /// One of the two. It is a node if it begins like one.
+    Unknown,
+}
 
 /// Reads one object a line.
 #[derive(Debug)]
 pub(crate) struct LineReader {
-    stream: BufReader<TcpStream>,
+    stream: BufReader<Stream>,
     line: Vec<u8>,
+    /// When the line was begun.
+    begun: Option<Instant>,
+    speaker: Speaker,
+    share: Option<Share>,
 }
 
 impl LineReader {
-    pub(crate) fn new(stream: TcpStream) -> Self {
-        Self { stream: BufReader::new(stream), line: Vec::new() }
+    /// Reads what a controller says.
+    pub(crate) fn new(stream: Stream) -> Self {
+        Self::bounded(stream, Speaker::Long, None)
     }
 
-    /// The next object; `None` when the peer has closed. `InvalidData` if a line is none, or too long. After a timeout
-    /// the next call goes on where this one stopped.
+    /// Reads what a peer of a controller says. A line that is not short counts in a budget.
+    pub(crate) fn bounded(stream: Stream, speaker: Speaker, budget: Option<&Budget>) -> Self {
+        let stream = BufReader::with_capacity(BUFFER_BYTES, stream);
+        Self { stream, line: Vec::new(), begun: None, speaker, share: budget.map(Budget::none) }
+    }
+
+    /// The next object; `None` when the peer has closed. `InvalidData` if a line is none, too long, or took too long.
+    /// After a timeout the next call goes on where this one stopped.
     pub(crate) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
-        let room = (LINE_BYTES_MAX + 1).saturating_sub(self.line.len());
-        self.stream.by_ref().take(room as u64).read_until(b'\n', &mut self.line)?;
-        if self.line.last() == Some(&b'\n') {
-            let object = serde_json::from_slice(&self.line);
-            self.line.clear();
-            return object.map(Some).map_err(|error| wrong(&format!("the line is not one of this protocol ({error})")));
+        loop {
+            if self.begun.is_some_and(|begun| begun.elapsed() > LINE_TIME_MAX) {
+                return Err(wrong(&format!("the line was not ended within {} seconds", LINE_TIME_MAX.as_secs())));
+            }
+            let available = match self.stream.fill_buf() {
+                Ok(available) => available,
+                Err(error) if error.kind() == ErrorKind::Interrupted => continue,
+                Err(error) => return Err(error),
+            };
+            if available.is_empty() {
+                return if self.line.is_empty() { Ok(None) } else { Err(ErrorKind::UnexpectedEof.into()) };
+            }
+            self.begun.get_or_insert_with(Instant::now);
+            let end = available.iter().position(|byte| *byte == b'\n');
+            let count = end.map_or(available.len(), |end| end + 1);
+            self.line.extend_from_slice(&available[..count]);
+            self.stream.consume(count);
+            self.check_length()?;
+            if end.is_some() {
+                return self.take().map(Some);
+            }
         }
-        if self.line.len() > LINE_BYTES_MAX {
-            return Err(wrong(&format!("the line has more than {LINE_BYTES_MAX} bytes")));
-        }
-        if self.line.is_empty() { Ok(None) } else { Err(ErrorKind::UnexpectedEof.into()) }
+    }
+
+    /// Whether the peer is silent, which it may be for as long as it likes: no line is begun.
+    pub(crate) fn is_between_lines(&self) -> bool {
+        self.line.is_empty()
+    }
+
+    /// What the last line had of the budget: it is kept for as long as what the line said is.
+    pub(crate) fn take_share(&mut self) -> Option<Share> {
+        let none = self.share.as_ref().map(|share| share.budget.none());
+        std::mem::replace(&mut self.share, none).filter(|share| share.bytes > 0)
     }
 
     /// Ends the connection for both sides.
     pub(crate) fn shutdown(&self) -> io::Result<()> {
-        self.stream.get_ref().shutdown(Shutdown::Both)
+        self.stream.get_ref().shutdown()
+    }
+
+    fn check_length(&mut self) -> io::Result<()> {
+        let length = self.line.len();
+        if length <= LINE_BYTES_FREE {
+            return Ok(());
+        }
+        self.learn();
+        let most = if self.speaker == Speaker::Long { LINE_BYTES_MAX } else { CLIENT_LINE_BYTES_MAX };
+        if length > most {
+            return Err(wrong(&format!("the line has more than {most} bytes")));
+        }
+        if self.share.as_mut().is_some_and(|share| !share.grow_to(length)) {
+            return Err(wrong("too many long lines come at a time: try again later"));
+        }
+        Ok(())
+    }
+
+    /// How the first line begins says whose lines they are.
+    fn learn(&mut self) {
+        if self.speaker == Speaker::Unknown {
+            self.speaker = if self.line.starts_with(REGISTER) { Speaker::Long } else { Speaker::Short };
+        }
+    }
+
+    fn take<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+        self.learn();
+        let object = serde_json::from_slice(&self.line);
+        self.line.clear();
+        self.line.shrink_to(LINE_BYTES_FREE);
+        self.begun = None;
+        object.map_err(|error| wrong(&format!("the line is not one of this protocol ({error})")))
     }
 }
 
-/// Sends one object, whole or not at all as far as the peer can tell: after an error the stream is of no use.
-pub(crate) fn send_line(mut stream: &TcpStream, object: &impl Serialize) -> io::Result<()> {
-    let mut line = serde_json::to_vec(object)?;
+/// An object as its line.
+pub(crate) fn line_of(object: &impl Serialize) -> Vec<u8> {
+    let mut line = serde_json::to_vec(object).expect("messages have only text keys");
     line.push(b'\n');
-    stream.write_all(&line)
+    line
+}
+
+/// Sends one object, whole or not at all as far as the peer can tell: after an error the stream is of no use.
+pub(crate) fn send_line(mut stream: &Stream, object: &impl Serialize) -> io::Result<()> {
+    stream.write_all(&line_of(object))
 }
 
 fn wrong(what: &str) -> io::Error {
@@ -56,14 +187,14 @@ fn wrong(what: &str) -> io::Error {
 
 #[cfg(test)]
 mod tests {
-    use std::net::{Ipv4Addr, TcpListener};
+    use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     use super::*;
 
-    fn pair() -> (TcpStream, TcpStream) {
+    fn pair() -> (Stream, Stream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        (there, listener.accept().unwrap().0)
+        (there.into(), listener.accept().unwrap().0.into())
     }
 
     #[test]
@@ -72,19 +203,48 @@ mod tests {
         let mut lines = LineReader::new(here);
         send_line(&there, &[1, 2]).unwrap();
         assert_eq!(lines.next::<Vec<u32>>().unwrap(), Some(vec![1, 2]));
-        (&there).write_all(b"GET / HTTP/1.1\r\n[3]\n[4").unwrap();
+        { &there }.write_all(b"GET / HTTP/1.1\r\n[3]\n[4").unwrap();
         assert_eq!(lines.next::<Vec<u32>>().unwrap_err().kind(), ErrorKind::InvalidData);
         assert_eq!(lines.next::<Vec<u32>>().unwrap(), Some(vec![3]));
         drop(there);
         assert_eq!(lines.next::<Vec<u32>>().unwrap_err().kind(), ErrorKind::UnexpectedEof);
     }
 
-    #[test]
-    fn an_endless_line_is_cut() {
+    /// Writes a line that never ends, and says what becomes of who reads it.
+    fn endless(begins: &[u8], speaker: Speaker, budget: Option<&Budget>) -> String {
         let (there, here) = pair();
-        let writer = std::thread::spawn(move || (&there).write_all(&vec![b'['; LINE_BYTES_MAX + 10]));
-        assert_eq!(LineReader::new(here).next::<u32>().unwrap_err().kind(), ErrorKind::InvalidData);
+        let text = [begins, &vec![b'['; LINE_BYTES_MAX + 10]].concat();
+        let writer = std::thread::spawn(move || { &there }.write_all(&text));
+        let error = LineReader::bounded(here, speaker, budget).next::<u32>().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::InvalidData);
         // The reader is gone, so the writer may have been cut off: either end is right.
         let _ = writer.join().unwrap();
+        error.to_string()
+    }
+
+    #[test]
+    fn an_endless_line_is_cut_and_a_clients_early() {
+        assert!(endless(b"", Speaker::Long, None).contains(&LINE_BYTES_MAX.to_string()));
+        assert!(endless(REGISTER, Speaker::Unknown, None).contains(&LINE_BYTES_MAX.to_string()));
+        assert!(endless(b"", Speaker::Unknown, None).contains(&CLIENT_LINE_BYTES_MAX.to_string()));
+        assert!(endless(REGISTER, Speaker::Short, None).contains(&CLIENT_LINE_BYTES_MAX.to_string()));
+    }
+
+    #[test]
+    fn all_long_lines_together_have_a_budget() {
+        let budget = Budget::new(1 << 20);
+        assert!(endless(REGISTER, Speaker::Unknown, Some(&budget)).contains("too many long lines"));
+        assert_eq!(budget.0.load(Ordering::Relaxed), 1 << 20, "what is cut gives back what it had");
+        let (there, here) = pair();
+        let text = "x".repeat(CLIENT_LINE_BYTES_MAX);
+        let mut lines = LineReader::bounded(here, Speaker::Long, Some(&budget));
+        let sent = text.clone();
+        let writer = std::thread::spawn(move || send_line(&there, &sent));
+        assert_eq!(lines.next::<String>().unwrap(), Some(text));
+        writer.join().unwrap().unwrap();
+        let share = lines.take_share().expect("it is not short");
+        assert!(budget.0.load(Ordering::Relaxed) < 1 << 20);
+        drop((share, lines));
+        assert_eq!(budget.0.load(Ordering::Relaxed), 1 << 20);
     }
 }

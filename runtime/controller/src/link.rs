@@ -5,15 +5,16 @@
 //! not.
 
 use std::io;
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use yonder_identity::{Credential, Stream};
 use yonder_placement::{ClusterId, MoveId, Outcome, Registration};
 
 use crate::agent::{Executor, NodeAgent};
+use crate::door::{DialError, dial};
 use crate::lines::{LineReader, send_line};
 use crate::messages::{FromController, ToController};
 
@@ -79,12 +80,26 @@ impl NodeLink {
     /// Registers at the controller at `address` (`host:port`; several, of which one leads, are separated by commas),
     /// and goes on in a thread. Fails if none can be reached now, or the node is turned away.
     pub fn start(address: &str, facts: Registration, agent: Box<dyn NodeAgent>) -> Result<Self, LinkError> {
+        Self::start_as(address, facts, agent, None)
+    }
+
+    /// The same, with the node's credential, if its controller asks for one. Its name is the credential's.
+    pub fn start_as(
+        address: &str,
+        mut facts: Registration,
+        agent: Box<dyn NodeAgent>,
+        credential: Option<Arc<Credential>>,
+    ) -> Result<Self, LinkError> {
+        if let Some(credential) = &credential {
+            facts.name = credential.itself().name().map(str::to_owned);
+        }
         let (events, inbox) = mpsc::channel();
         let condition = Arc::new(Mutex::new(LinkCondition::Connected));
         let executor = Executor::new(agent, events.clone());
         let mut keeper = Keeper {
             address: address.to_owned(),
             facts,
+            credential,
             executor,
             events: events.clone(),
             inbox,
@@ -118,14 +133,14 @@ impl Drop for NodeLink {
 #[derive(Debug)]
 struct Connection {
     number: u64,
-    stream: TcpStream,
+    stream: Stream,
     report_every: Duration,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         // The reader thread waits on the other half.
-        let _ = self.stream.shutdown(Shutdown::Both);
+        let _ = self.stream.shutdown();
     }
 }
 
@@ -138,6 +153,7 @@ enum End {
 struct Keeper {
     address: String,
     facts: Registration,
+    credential: Option<Arc<Credential>>,
     executor: Executor,
     events: Sender<Event>,
     inbox: Receiver<Event>,
@@ -187,11 +203,15 @@ impl Keeper {
 
     fn register_at(&mut self, address: String) -> Result<Connection, LinkError> {
         let failed = |error: io::Error| unreachable(&address, &error);
-        let stream = connect(&address, TIMEOUT).map_err(failed)?;
+        let stream = match dial(&address, TIMEOUT, self.credential.as_ref()) {
+            Ok(stream) => stream,
+            Err(DialError::Lost(error)) => return Err(failed(error)),
+            Err(DialError::Refused(cause)) => return Err(LinkError::TurnedAway { address, cause }),
+        };
         let (facts, cluster) = (self.facts.clone(), self.cluster);
         let (spaces, report) = (self.executor.spaces(), self.executor.report());
         send_line(&stream, &ToController::Register { facts, cluster, spaces, report }).map_err(failed)?;
-        let mut lines = LineReader::new(stream.try_clone().map_err(failed)?);
+        let mut lines = LineReader::new(stream.clone());
         let lease_ms = match lines.next().map_err(failed)? {
             Some(FromController::Registered { cluster, lease_ms }) => {
                 self.cluster = Some(cluster);
@@ -203,7 +223,7 @@ impl Keeper {
                 return Err(LinkError::Unreachable { address, cause });
             }
         };
-        stream.set_read_timeout(None).map_err(failed)?;
+        stream.socket().set_read_timeout(None).map_err(failed)?;
         self.connections += 1;
         let (number, events) = (self.connections, self.events.clone());
         let reader = thread::Builder::new().name("yonder-link-read".to_owned());
@@ -257,23 +277,6 @@ impl Keeper {
             }
         }
     }
-}
-
-/// Connects within `timeout`, which then bounds each read and write.
-pub(crate) fn connect(address: &str, timeout: Duration) -> io::Result<TcpStream> {
-    let mut last = io::Error::new(io::ErrorKind::InvalidInput, "it is not an address: type HOST:PORT");
-    for candidate in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&candidate, timeout) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))?;
-                return Ok(stream);
-            }
-            Err(error) => last = error,
-        }
-    }
-    Err(last)
 }
 
 fn read_lines(number: u64, mut lines: LineReader, events: &Sender<Event>) {

@@ -50,7 +50,8 @@ pub enum FromController {
         /// How long the node may be silent, in milliseconds.
         lease_ms: u64,
     },
-    /// To a node: it cannot serve; or to anybody: the line cannot be read. The connection is closed.
+    /// To a node: it cannot serve; or to any peer: it is not let in, or the line cannot be read. The connection is
+    /// closed.
     TurnedAway {
         /// Why, in one line.
         cause: String,

@@ -1,7 +1,7 @@
 //! [`ControllerServer`]: the listening socket, a reader thread for each connection, and the brain's thread.
 
 use std::io::{self, ErrorKind};
-use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,20 +10,27 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use yonder_identity::{Credential, Peer, Role, Stream};
 use yonder_placement::{ClusterId, Config, ConfigError, Controller, RestoreError};
 
 use crate::brain::{Arrival, Brain, PeerId};
-use crate::lines::LineReader;
+use crate::door::Door;
+use crate::lines::{Budget, LINE_TIME_MAX, LineReader, Speaker};
+use crate::messages::ToController;
 use crate::store::{self, Store, StoreError};
 
 /// Most connections at a time.
-const PEERS_MAX: usize = 4096;
+pub(crate) const PEERS_MAX: usize = 4096;
 /// Stack of a reader: it parses lines of bounded depth, and there may be many.
 const READER_STACK_BYTES: usize = 256 << 10;
 /// Most lines that wait for the brain; readers wait then.
 const ARRIVALS_MAX: usize = 1024;
 /// How long a peer may not read what it is sent, once its socket is full.
-const SEND_TIMEOUT: Duration = Duration::from_millis(500);
+const SEND_TIMEOUT: Duration = Duration::from_secs(5);
+/// Most bytes that long lines have together, from their first byte until they are handled.
+const LONG_LINES_BYTES_MAX: usize = 64 << 20;
+/// How long the acceptor is waited for.
+const WAKE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Why a controller cannot start, or has ended.
 #[derive(Debug, thiserror::Error)]
@@ -58,9 +65,19 @@ pub struct ControllerServer {
 }
 
 impl ControllerServer {
-    /// Serves at `listen`, with the records in `store`.
+    /// Serves all who connect at `listen`, with the records in `store`.
     pub fn start(listen: SocketAddr, config: Config, store: Box<dyn Store>) -> Result<Self, ControllerError> {
-        Self::start_on(Self::bind(listen)?, config, store)
+        Self::start_as(listen, config, store, None)
+    }
+
+    /// The same, with the controller's credential: then it serves only those whom that lets in, as what they are.
+    pub fn start_as(
+        listen: SocketAddr,
+        config: Config,
+        store: Box<dyn Store>,
+        credential: Option<Arc<Credential>>,
+    ) -> Result<Self, ControllerError> {
+        Self::start_on(Self::bind(listen)?, config, store, credential)
     }
 
     /// Listens at `listen`: nodes and clients that connect wait for [`ControllerServer::start_on`].
@@ -68,8 +85,13 @@ impl ControllerServer {
         TcpListener::bind(listen).map_err(|cause| ControllerError::Listen { address: listen, cause })
     }
 
-    /// As [`ControllerServer::start`], on a socket that listens already.
-    pub fn start_on(listener: TcpListener, config: Config, mut store: Box<dyn Store>) -> Result<Self, ControllerError> {
+    /// As [`ControllerServer::start_as`], on a socket that listens already.
+    pub fn start_on(
+        listener: TcpListener,
+        config: Config,
+        mut store: Box<dyn Store>,
+        credential: Option<Arc<Credential>>,
+    ) -> Result<Self, ControllerError> {
         config.check()?;
         let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
         let address = listener.local_addr().map_err(|cause| ControllerError::Listen { address: unknown, cause })?;
@@ -77,7 +99,8 @@ impl ControllerServer {
         let records = store::load(store.as_mut(), "the store")?;
         let controller = Controller::restore(config, ClusterId(StdRng::from_os_rng().random()), records, 0)?;
         let (arrivals, inbox) = mpsc::sync_channel(ARRIVALS_MAX);
-        let brain = Brain::new(controller, store, Duration::from_nanos(config.lease), Instant::now());
+        let door = Door::new(credential);
+        let brain = Brain::new(controller, store, config, door.clone(), Instant::now());
         let stopping = Arc::new(AtomicBool::new(false));
         let on_end = EndGuard { stopping: Arc::clone(&stopping), address };
         let think = move || {
@@ -85,7 +108,8 @@ impl ControllerServer {
             brain.run(&inbox)
         };
         let brain = thread::Builder::new().name("yonder-controller".to_owned()).spawn(think).map_err(failed)?;
-        let acceptor = Acceptor { listener, stopping: Arc::clone(&stopping), arrivals: arrivals.clone() };
+        let budget = Budget::new(LONG_LINES_BYTES_MAX);
+        let acceptor = Acceptor { listener, stopping: Arc::clone(&stopping), arrivals: arrivals.clone(), door, budget };
         let accept = thread::Builder::new().name("yonder-accept".to_owned()).spawn(move || acceptor.run());
         let acceptor = Some(accept.map_err(failed)?);
         Ok(Self { address, stopping, arrivals, brain: Mutex::new(Some(brain)), acceptor })
@@ -143,7 +167,7 @@ impl Drop for EndGuard {
             SocketAddr::V6(_) if address.ip().is_unspecified() => address.set_ip(Ipv6Addr::LOCALHOST.into()),
             _ => {}
         }
-        let _ = TcpStream::connect_timeout(&address, SEND_TIMEOUT);
+        let _ = TcpStream::connect_timeout(&address, WAKE_TIMEOUT);
     }
 }
 
@@ -151,6 +175,8 @@ struct Acceptor {
     listener: TcpListener,
     stopping: Arc<AtomicBool>,
     arrivals: SyncSender<Arrival>,
+    door: Door,
+    budget: Budget,
 }
 
 impl Acceptor {
@@ -162,7 +188,7 @@ impl Acceptor {
                 return;
             }
             match accepted {
-                Ok((stream, _)) => self.serve(PeerId(number), stream, &peers),
+                Ok((stream, from)) => self.serve(PeerId(number), stream, from.ip().to_canonical(), &peers),
                 // A connection that ended before it was accepted, or no descriptor is free: others may end soon.
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
@@ -173,48 +199,98 @@ impl Acceptor {
     }
 
     /// Starts the reader of a connection. A connection too many, or a broken one, is dropped.
-    fn serve(&self, id: PeerId, stream: TcpStream, peers: &Arc<AtomicUsize>) {
+    fn serve(&self, id: PeerId, stream: TcpStream, source: IpAddr, peers: &Arc<AtomicUsize>) {
         if peers.load(Ordering::Relaxed) >= PEERS_MAX {
             tracing::warn!("more than {PEERS_MAX} connections: one was refused");
             return;
         }
         let prepared = stream
             .set_nodelay(true)
-            .and_then(|()| stream.set_write_timeout(Some(SEND_TIMEOUT)))
-            .and_then(|()| stream.try_clone());
-        let Ok(readable) = prepared else { return };
-        let arrivals = self.arrivals.clone();
-        if arrivals.send(Arrival::Peer(id, stream)).is_err() {
+            .and_then(|()| stream.set_read_timeout(Some(LINE_TIME_MAX)))
+            .and_then(|()| stream.set_write_timeout(Some(SEND_TIMEOUT)));
+        if prepared.is_err() {
             return;
         }
-        peers.fetch_add(1, Ordering::Relaxed);
-        let counted = Arc::clone(peers);
-        let read = move || {
-            let cause = read_lines(id, readable, &arrivals);
-            let _ = arrivals.send(Arrival::End(id, cause));
-            counted.fetch_sub(1, Ordering::Relaxed);
+        let reader = Reader {
+            id,
+            source,
+            door: self.door.clone(),
+            budget: self.budget.clone(),
+            arrivals: self.arrivals.clone(),
         };
-        let reader = thread::Builder::new().name("yonder-read".to_owned()).stack_size(READER_STACK_BYTES);
-        if reader.spawn(read).is_err() {
-            peers.fetch_sub(1, Ordering::Relaxed);
-            let _ = self.arrivals.send(Arrival::End(id, Some("the controller has no thread left".to_owned())));
+        peers.fetch_add(1, Ordering::Relaxed);
+        let counted = Counted(Arc::clone(peers));
+        let read = move || {
+            let _counted = counted;
+            reader.run(stream);
+        };
+        let thread = thread::Builder::new().name("yonder-read".to_owned()).stack_size(READER_STACK_BYTES);
+        if let Err(error) = thread.spawn(read) {
+            tracing::warn!(%error, "no thread is left for a connection: it was refused");
         }
     }
 }
 
-/// Passes lines on until the connection ends; says what was wrong with it, if that was its fault.
-fn read_lines(id: PeerId, stream: TcpStream, arrivals: &SyncSender<Arrival>) -> Option<String> {
-    let mut lines = LineReader::new(stream);
-    loop {
-        match lines.next() {
-            Ok(Some(line)) => {
-                if arrivals.send(Arrival::Line(id, Instant::now(), Box::new(line))).is_err() {
-                    let _ = lines.shutdown();
-                    return None;
+/// One of [`PEERS_MAX`].
+struct Counted(Arc<AtomicUsize>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// What the thread of a connection does: lets it in, and passes its lines on.
+struct Reader {
+    id: PeerId,
+    source: IpAddr,
+    door: Door,
+    budget: Budget,
+    arrivals: SyncSender<Arrival>,
+}
+
+impl Reader {
+    fn run(&self, socket: TcpStream) {
+        let (stream, peer) = match self.door.let_in(socket, self.source) {
+            Ok(let_in) => let_in,
+            Err(cause) => return tracing::warn!(cause, source = %self.source, "a connection was not let in"),
+        };
+        let speaker = match peer.as_ref().and_then(Peer::role) {
+            Some(Role::Node) => Speaker::Long,
+            Some(Role::Tenant | Role::Operator | Role::Controller) => Speaker::Short,
+            None => Speaker::Unknown,
+        };
+        let arrived = Arrival::Peer(self.id, stream.clone(), self.source, peer);
+        if self.arrivals.send(arrived).is_err() {
+            let _ = stream.shutdown();
+            return;
+        }
+        let cause = self.read_lines(stream, speaker);
+        let _ = self.arrivals.send(Arrival::End(self.id, cause));
+    }
+
+    /// Passes lines on until the connection ends; says what was wrong with it, if that was its fault.
+    fn read_lines(&self, stream: Stream, speaker: Speaker) -> Option<String> {
+        let mut lines = LineReader::bounded(stream, speaker, Some(&self.budget));
+        loop {
+            match lines.next::<ToController>() {
+                Ok(Some(line)) => {
+                    let arrival = Arrival::Line(self.id, Instant::now(), Box::new(line), lines.take_share());
+                    if self.arrivals.send(arrival).is_err() {
+                        let _ = lines.shutdown();
+                        return None;
+                    }
                 }
+                Ok(None) => return None,
+                // A client may be silent for as long as it likes, but not within a line.
+                Err(error) if is_timeout(&error) && lines.is_between_lines() => {}
+                Err(error) if is_timeout(&error) => return Some("a line was begun and not ended".to_owned()),
+                Err(error) => return (error.kind() == ErrorKind::InvalidData).then(|| error.to_string()),
             }
-            Ok(None) => return None,
-            Err(error) => return (error.kind() == ErrorKind::InvalidData).then(|| error.to_string()),
         }
     }
+}
+
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

@@ -9,7 +9,7 @@ use yonder_mapping::Mapping;
 use crate::lane::{Lane, NodeAddress, NodeSession};
 use crate::queue::{LaneQueuePair, lane_config};
 use crate::space::Space;
-use crate::url::lease_of;
+use crate::url::settings_of;
 use crate::{Counter, Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
 
 /// Operations of the lane for allocation: one, and those that were given up and not yet acknowledged.
@@ -22,14 +22,16 @@ pub struct RemoteFabric {
 }
 
 impl RemoteFabric {
-    /// Connects to the node at `tcp://host:port` or `udp://host:port`, perhaps with `?lease=60s` behind it. Blocks for
+    /// Connects to the node at `tcp://host:port` or `udp://host:port`, perhaps with `?lease=60s&protection=authenticated` or
+    /// one of these behind it. Blocks for
     /// some seconds at most.
     pub fn connect(url: &str) -> Result<Self, FabricError> {
-        let (url, lease) = lease_of(url)?;
+        let (url, settings) = settings_of(url)?;
         let mut refused = String::new();
         for address in NodeAddress::resolve(url)? {
-            match Lane::open(&address, CONTROL_OPERATIONS_MAX, &Arc::new(NodeSession::default())) {
-                Ok(opened) => return Ok(Self { address, space: Space::create(url, opened.lane, lease)? }),
+            match Lane::open(&address, CONTROL_OPERATIONS_MAX, &Arc::new(NodeSession::protecting(settings.protection)))
+            {
+                Ok(opened) => return Ok(Self { address, space: Space::create(url, opened.lane, settings.lease)? }),
                 Err(error) => refused = error.to_string(),
             }
         }

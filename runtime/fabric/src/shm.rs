@@ -28,7 +28,7 @@ use crate::lane::{Lane, NodeAddress, NodeSession, OpenError};
 use crate::lease::Lease;
 use crate::ranges::Ranges;
 use crate::space::Space;
-use crate::url::{lease_of, shm_path};
+use crate::url::{settings_of, shm_path};
 use crate::vector::{MoveBytes as _, Operation};
 use crate::{
     Completion, Credentials, Fabric, FabricError, Module, PageRead, PageWrite, PostError, QUEUE_DEPTH_MAX, QueuePair,
@@ -84,7 +84,7 @@ impl ShmFabric {
     /// Connects to the node that listens on the socket `shm:///path`, perhaps with `?lease=60s` behind it. Blocks for
     /// some seconds at most.
     pub fn connect(url: &str) -> Result<Self, FabricError> {
-        let (url, lease) = lease_of(url)?;
+        let (url, settings) = settings_of(url)?;
         let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
         let refused = |cause: String| FabricError::System { url: url.to_owned(), cause };
         let (address, session) = (NodeAddress::Unix(shm_path(url)?.to_owned()), Arc::new(NodeSession::default()));
@@ -105,7 +105,7 @@ impl ShmFabric {
         let socket = opened.lane.clone_socket().map_err(|error| refused(error.to_string()))?;
         let watcher = Watcher::new(socket, &session).map_err(|error| refused(error.to_string()))?;
         let reserved = bytes.saturating_mul(RESERVED_PER_BYTE);
-        let space = Space::create(url, opened.lane, lease)?;
+        let space = Space::create(url, opened.lane, settings.lease)?;
         let far = Far::new(reserved, page_bytes, (session, Some(watcher)), Arc::clone(space.lease()))
             .map_err(|error| refused(error.to_string()))?;
         let allocations = Mutex::new(Allocations { local: Ranges::new(reserved), remote: HashMap::new() });

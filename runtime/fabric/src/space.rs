@@ -182,6 +182,7 @@ impl Shared {
                 drop(ended);
                 let asked = lease::now();
                 // A renewal that fails is tried again; if the lease is over, the call has given the node up.
+                self.session.renew(failed);
                 failed = self.call(Kind::Ping, 0, 0, &[]).is_err();
                 if !failed {
                     self.lease.renew(asked);

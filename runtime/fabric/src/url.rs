@@ -7,6 +7,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use yonder_session::Protection;
 use yonder_units::{Nanos, parse_duration};
 
 use crate::space::LEASE;
@@ -131,14 +132,37 @@ pub(crate) fn shm_path(url: &str) -> Result<&Path, FabricError> {
     Ok(Path::new(path))
 }
 
-/// The URL of a node without its settings, and the lease that they ask for.
-pub(crate) fn lease_of(url: &str) -> Result<(&str, Duration), FabricError> {
-    let Some((node, settings)) = url.split_once('?') else { return Ok((url, LEASE)) };
-    let problem =
-        || bad(url, "has an unknown setting: type ?lease=60s behind the address, with at least 1s, or nothing");
-    let text = settings.strip_prefix("lease=").ok_or_else(problem)?;
-    let lease = parse_duration(text).map_err(|_| problem())?;
-    if lease < LEASE_MIN { Err(problem()) } else { Ok((node, lease)) }
+/// What may be asked of a node behind its address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct NodeSettings {
+    /// How long the node keeps memory that it no longer hears of.
+    pub(crate) lease: Duration,
+    /// What is done to each message, if the node wants to know who asks.
+    pub(crate) protection: Protection,
+}
+
+/// The URL of a node without its settings, and what they ask for.
+pub(crate) fn settings_of(url: &str) -> Result<(&str, NodeSettings), FabricError> {
+    let mut asked = NodeSettings { lease: LEASE, protection: Protection::Encrypted };
+    let Some((node, settings)) = url.split_once('?') else { return Ok((url, asked)) };
+    for setting in settings.split('&') {
+        match setting.split_once('=') {
+            Some(("lease", text)) => {
+                let lease = parse_duration(text).ok().filter(|lease| *lease >= LEASE_MIN);
+                asked.lease = lease.ok_or_else(|| bad(url, "has no lease of at least 1s: type ?lease=60s"))?;
+            }
+            Some(("protection", "encrypted")) => asked.protection = Protection::Encrypted,
+            Some(("protection", "authenticated")) => asked.protection = Protection::Authenticated,
+            _ => {
+                return Err(bad(
+                    url,
+                    "has an unknown setting: type ?lease=60s or ?protection=authenticated behind the address, both with \
+                     & between, or nothing",
+                ));
+            }
+        }
+    }
+    Ok((node, asked))
 }
 
 /// The URL of a node without its settings.
@@ -188,8 +212,9 @@ mod tests {
             ("tcp://host:70000", "not a host and a port"),
             ("tcp://host/path:7", "not a host and a port"),
             ("shm://node.sock", "not an absolute path"),
-            ("shm:///node.sock?lease=1ms", "unknown setting"),
+            ("shm:///node.sock?lease=1ms", "at least 1s"),
             ("tcp://host:7000?latency=1us", "unknown setting"),
+            ("tcp://host:7000?protection=some", "unknown setting"),
             ("emu://latency", "not a list of settings"),
             ("emu://?latency", "not a list of settings"),
             ("lz4+lz4+emu://", "compressed already"),

@@ -137,10 +137,10 @@ impl Authority {
         self.sign(role, name, lifetime)
     }
 
-    /// Makes another certificate for a member. The earlier one is good until its end.
+    /// Makes another certificate for a member that was not revoked. The earlier one is good until its end.
     pub fn renew(&mut self, role: Role, name: &str, lifetime: Duration) -> Result<Added, IdentityError> {
         match self.issued.iter().rev().find(|issued| issued.name == name) {
-            Some(known) if known.role == role.as_str() => self.sign(role, name, lifetime),
+            Some(known) if known.role == role.as_str() && known.revoked.is_none() => self.sign(role, name, lifetime),
             _ => Err(IdentityError::NoMember { name: format!("{role} {name}") }),
         }
     }
@@ -194,7 +194,9 @@ impl Authority {
         let parts = [&member.certificate.pem(), key.as_str(), &self.signer.certificate()?.pem(), &self.revocations()?];
         // No copy of the key is left behind by a text that grows.
         let mut text = Zeroizing::new(String::with_capacity(parts.iter().map(|part| part.len()).sum()));
-        parts.iter().for_each(|part| text.push_str(part));
+        for part in parts {
+            text.push_str(part);
+        }
         Ok(Added { issued, text })
     }
 

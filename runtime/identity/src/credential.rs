@@ -15,8 +15,10 @@ use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, PrivatePkcs8KeyDer, UnixTime};
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
+use rustls::sign::{CertifiedKey, SingleCertAndKey};
 use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
 use webpki::{BorrowedCertRevocationList, CertRevocationList};
+use zeroize::Zeroizing;
 
 use crate::authority::REVOKED_FILE;
 use crate::certificate::Signer;
@@ -208,19 +210,24 @@ impl Loaded {
             .only_check_end_entity_revocation()
             .build()
             .map_err(|error| IdentityError::crypto(&error))?;
-        let chain = vec![certificate];
+        // The text of the key is wiped here; the library's own copy of the key is not.
+        let key = Zeroizing::new(key);
+        let signing = ring::sign::any_supported_type(&key).map_err(|error| IdentityError::crypto(&error))?;
+        let certified = CertifiedKey::new(vec![certificate], signing);
+        certified.keys_match().map_err(|error| IdentityError::crypto(&error))?;
+        let shown = Arc::new(SingleCertAndKey::from(certified));
         let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&version::TLS13])
-            .and_then(|builder| {
-                builder.with_webpki_verifier(servers).with_client_auth_cert(chain.clone(), key.clone_key())
-            })
-            .map_err(|error| IdentityError::crypto(&error))?;
+            .map_err(|error| IdentityError::crypto(&error))?
+            .with_webpki_verifier(servers)
+            .with_client_cert_resolver(Arc::clone(&shown) as _);
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&version::TLS13])
-            .and_then(|builder| builder.with_client_cert_verifier(Arc::clone(&judge)).with_single_cert(chain, key))
-            .map_err(|error| IdentityError::crypto(&error))?;
+            .map_err(|error| IdentityError::crypto(&error))?
+            .with_client_cert_verifier(Arc::clone(&judge))
+            .with_cert_resolver(shown);
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
         Ok(Self { client: Arc::new(client), server: Arc::new(server), judge, itself })

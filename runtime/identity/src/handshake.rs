@@ -59,20 +59,15 @@ fn shake(
 ) -> Result<(SecureStream, Peer), HandshakeError> {
     let timeouts = (stream.read_timeout()?, stream.write_timeout()?);
     let mut bounded = Bounded { stream: &stream, deadline, bytes_left: HANDSHAKE_BYTES_MAX };
-    let shaken = bounded.shake(&mut connection).and_then(|()| match &mut connection {
-        Connection::Server(_) => bounded.welcome(&mut connection),
-        Connection::Client(_) => bounded.wait_for_welcome(&mut connection),
-    });
-    if let Err(error) = shaken {
-        // The other end reads why before it sees the end.
-        let _ = bounded.flush(&mut connection);
-        let _ = stream.shutdown(Shutdown::Write);
-        return Err(error);
-    }
-    let shown = connection.peer_certificates().and_then(|chain| chain.first());
-    let peer = shown
-        .and_then(Peer::of)
-        .ok_or_else(|| HandshakeError::Untrusted("its certificate names no member of a cluster".to_owned()))?;
+    let peer = match bounded.introduce(&mut connection) {
+        Ok(peer) => peer,
+        Err(error) => {
+            // The other end reads why before it sees the end.
+            let _ = bounded.flush(&mut connection);
+            let _ = stream.shutdown(Shutdown::Write);
+            return Err(error);
+        }
+    };
     stream.set_read_timeout(timeouts.0)?;
     stream.set_write_timeout(timeouts.1)?;
     Ok((SecureStream::new(connection, stream), peer))
@@ -86,6 +81,20 @@ struct Bounded<'stream> {
 }
 
 impl Bounded<'_> {
+    /// Shakes hands, and says who the other end is when it has taken this one.
+    fn introduce(&mut self, connection: &mut Connection) -> Result<Peer, HandshakeError> {
+        self.shake(connection)?;
+        let shown = connection.peer_certificates().and_then(|chain| chain.first());
+        let peer = shown
+            .and_then(Peer::of)
+            .ok_or_else(|| HandshakeError::Untrusted("its certificate names no member of a cluster".to_owned()))?;
+        match connection {
+            Connection::Server(_) => self.welcome(connection)?,
+            Connection::Client(_) => self.wait_for_welcome(connection)?,
+        }
+        Ok(peer)
+    }
+
     fn shake(&mut self, connection: &mut Connection) -> Result<(), HandshakeError> {
         while connection.is_handshaking() {
             self.flush(connection)?;

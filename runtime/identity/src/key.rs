@@ -40,9 +40,9 @@ impl SharedKey {
             return Err("after yonder-key-1: there are not 64 hexadecimal digits");
         }
         let mut bytes = Zeroizing::new([0; KEY_BYTES]);
-        for (byte, pair) in bytes.iter_mut().zip(digits.as_bytes().chunks(2)) {
-            let digit = |character: u8| (character as char).to_digit(16).unwrap_or(0) as u8;
-            *byte = digit(pair[0]) << 4 | digit(pair[1]);
+        for (index, byte) in bytes.iter_mut().enumerate() {
+            let pair = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16);
+            *byte = pair.expect("they are hexadecimal digits");
         }
         Ok(Self(bytes))
     }

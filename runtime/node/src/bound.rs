@@ -2,7 +2,7 @@
 //! its user's rights, and all that its sandbox does not list.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use yonder_board::SlowPath;
 use yonder_process::{Sandbox, User};
@@ -25,7 +25,7 @@ impl BoundNode {
     pub fn serve(self) -> Result<Node, NodeError> {
         let Self { mut node, config, sockets, stream_threads, slow } = self;
         node.run(&config, sockets, stream_threads, slow)?;
-        let join = |config| controller::join(&node.shared, config, &node.addresses);
+        let join = |at| controller::join(&node.shared, at, config.credential.clone(), &node.addresses);
         node.link = config.controller.as_ref().map(join).transpose()?;
         Ok(node)
     }
@@ -42,12 +42,21 @@ impl BoundNode {
         self.node.socket_paths.iter().try_for_each(|path| user.give(path))
     }
 
-    /// What the node needs from [`BoundNode::serve`] on, metrics and a log to standard error included. Of files it also
-    /// reads those of `readable`, and folders with all that is in them. A file that is to be replaced while the node
-    /// runs is another one then: its folder is what to name.
+    /// What the node needs from [`BoundNode::serve`] on: its credential, metrics, and a log to standard error included.
+    /// It also reads files of `readable`, and folders with all that is in them. A file that is to be replaced while the
+    /// node runs is another one then: its folder is what to name.
     #[must_use]
     pub fn sandbox(&self, readable: impl IntoIterator<Item = PathBuf>) -> Sandbox {
+        // They are looked at again as often as a peer shows who it is, and replaced by who renews or revokes.
+        let credential = self.config.credential.iter().flat_map(|credential| folders(credential.path()));
+        let readable = readable.into_iter().chain(credential).collect();
         let controllers = self.config.controller.as_ref().map(|controller| controller.addresses.as_str());
-        sandbox::of_node(&self.node.socket_paths, controllers, readable.into_iter().collect())
+        sandbox::of_node(&self.node.socket_paths, controllers, readable)
     }
+}
+
+/// The folder that a name is in, and that of the file that it stands for, if it is a link.
+fn folders(path: &Path) -> Vec<PathBuf> {
+    let names = [std::path::absolute(path), path.canonicalize()];
+    names.into_iter().flatten().filter_map(|path| path.parent().map(Path::to_owned)).collect()
 }

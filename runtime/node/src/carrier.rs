@@ -18,6 +18,7 @@ use yonder_client::{Operation, OperationId, Outcome};
 use yonder_controller::MoveEnd;
 use yonder_fabric::lane::{Condition, Data, Lane, NodeAddress, NodeSession};
 use yonder_placement::MoveOrder;
+use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
 use yonder_wire::{
     ADOPT_HEAD_BYTES, ADOPT_PAGES_MAX, AdoptRequest, AdoptStage, AdoptedAllocation, ErrorCode, Header, InventoryList,
@@ -169,7 +170,7 @@ impl Data for Cargo<'_> {
 impl<'a> Carrier<'a> {
     /// Opens a lane to the target of a move.
     fn reach(shared: &'a Shared, order: &'a MoveOrder, is_called_off: &'a AtomicBool) -> Result<Self, String> {
-        let lane = open_lane(order)?;
+        let lane = open_lane(shared, order)?;
         let time = MOVE_TIME_MAX + order.bytes / BYTES_PER_SECOND_MIN * 1_000_000_000;
         let mut carrier = Self {
             shared,
@@ -325,7 +326,7 @@ impl<'a> Carrier<'a> {
 }
 
 /// A lane to the target of a move, over a stream if there is one: the bytes are many.
-fn open_lane(order: &MoveOrder) -> Result<Lane, String> {
+fn open_lane(shared: &Shared, order: &MoveOrder) -> Result<Lane, String> {
     let (streams, others): (Vec<_>, Vec<_>) = order.urls.iter().partition(|url| url.starts_with("tcp://"));
     let mut problem = "the target has no address".to_owned();
     for url in streams.into_iter().chain(others) {
@@ -337,7 +338,8 @@ fn open_lane(order: &MoveOrder) -> Result<Lane, String> {
             }
         };
         for address in addresses {
-            match Lane::open(&address, OPERATIONS_MAX, &Arc::new(NodeSession::default())) {
+            let session = NodeSession::with(shared.doors.credential.clone(), Protection::Encrypted);
+            match Lane::open(&address, OPERATIONS_MAX, &Arc::new(session)) {
                 Ok(opened) if opened.welcome.incarnation == order.to.0 => return Ok(opened.lane),
                 Ok(_) => problem = format!("{url} is another node now"),
                 Err(error) => problem = format!("{url} cannot be reached: {error}"),

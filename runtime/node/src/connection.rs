@@ -7,7 +7,8 @@
 use std::collections::VecDeque;
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsFd, BorrowedFd};
+use std::net::IpAddr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,14 +16,17 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use yonder_board::needs_capability;
+use yonder_session::AnswerCounter;
 use yonder_wire::{
-    Body, Direction, ErrorCode, Greeting, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, Welcome, WireError, split,
+    Body, Direction, ErrorCode, Greeting, Header, Kind, MESSAGE_BYTES_MAX, Message, MessageBuffer, PROOF_BYTES,
+    Welcome, WireError, split, split_proven,
 };
 
 use crate::Shared;
 use crate::connections::Guest;
 use crate::event_loop::Inbox;
 use crate::forward::{AnswerTo, Peer};
+use crate::gate::{ProtectedLane, Unwelcome, Wrap};
 use crate::serve::{Served, Server, code_of, compose_welcome, refuse};
 use crate::stats::Batch;
 
@@ -30,6 +34,8 @@ use crate::stats::Batch;
 const BUFFER_BYTES: usize = 256 << 10;
 /// How long a peer may take until it has greeted.
 const GREETING_TIME_MAX: Duration = Duration::from_secs(5);
+/// First byte of a plain message.
+const PLAIN_LEAD: u8 = b'Y';
 /// Requests of one connection that may wait for the slow or the extend path.
 const FORWARDED_MAX: usize = 64;
 
@@ -59,6 +65,9 @@ pub(crate) enum Closed {
     /// The bytes are not messages.
     #[error("{0}")]
     Wire(#[from] WireError),
+    /// A message is not of the lane that it claims to be of, or comes again.
+    #[error("a message is forged, repeated, or of a session that is over")]
+    Unwelcome,
     /// The message is not one for this moment.
     #[error("unexpected {0:?} message")]
     Unexpected(Kind),
@@ -67,7 +76,13 @@ pub(crate) enum Closed {
 impl Closed {
     /// Whether the peer has broken the protocol.
     pub(crate) fn is_violation(self) -> bool {
-        matches!(self, Self::Silent | Self::Wire(_) | Self::Unexpected(_))
+        matches!(self, Self::Silent | Self::Wire(_) | Self::Unwelcome | Self::Unexpected(_))
+    }
+}
+
+impl From<Unwelcome> for Closed {
+    fn from(_: Unwelcome) -> Self {
+        Self::Unwelcome
     }
 }
 
@@ -84,6 +99,10 @@ pub(crate) struct Connection {
     /// Who has the node's memory, if it was handed over.
     peer: Option<Arc<Peer>>,
     stage: Stage,
+    /// Where it comes from, if that is the network.
+    ip: Option<IpAddr>,
+    /// The lane, if its messages are protected.
+    lane: Option<ProtectedLane>,
     received: MessageBuffer,
     replies: MessageBuffer,
     /// Answers of other threads that wait for room in `replies`.
@@ -95,18 +114,30 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection whose peer has not greeted yet.
-    pub(crate) fn new(guest: Guest, now: Instant) -> Self {
+    /// A connection, from an address of the network or of this machine, whose peer has not greeted yet.
+    pub(crate) fn new(guest: Guest, ip: Option<IpAddr>, now: Instant) -> Self {
         Self {
             peer: (guest.transport == Transport::Shm).then(Arc::default),
             guest: Arc::new(guest),
             stage: Stage::Greeting { deadline: now + GREETING_TIME_MAX },
+            ip,
+            lane: None,
             received: MessageBuffer::new(BUFFER_BYTES),
             replies: MessageBuffer::new(BUFFER_BYTES),
             late: VecDeque::new(),
             forwarded: 0,
             is_stalled: false,
         }
+    }
+
+    /// Where it comes from, if that is the network.
+    pub(crate) fn ip(&self) -> Option<IpAddr> {
+        self.ip
+    }
+
+    /// Another descriptor of its socket.
+    pub(crate) fn clone_socket(&self) -> std::io::Result<OwnedFd> {
+        self.guest.socket.try_clone()
     }
 
     /// What others know of it.
@@ -133,23 +164,37 @@ impl Connection {
     pub(crate) fn greet(
         &mut self,
         shared: &Shared,
+        answers: &mut AnswerCounter,
         choose: impl FnOnce(Option<u32>) -> u32,
     ) -> Result<Option<u32>, Closed> {
         self.receive()?;
-        let Some(message) = self.received.message()? else { return Ok(None) };
-        let (hello, bytes) = (message.header, message.bytes());
+        if let Some(ip) = self.ip
+            && self.lane.is_none()
+            && self.received.pending().first().is_some_and(|lead| *lead != PLAIN_LEAD)
+        {
+            self.lane = shared.doors.lane_of(self.received.pending(), ip, yonder_clock::now())?;
+            if self.lane.is_none() {
+                return Ok(None);
+            }
+        }
+        let Some((bytes, taken)) = self.open_next(shared)? else { return Ok(None) };
+        let message = self.message(bytes)?;
+        let hello = message.header;
+        if self.lane.is_none() && self.ip.is_some() && shared.doors.are_closed() {
+            return Err(self.refuse(ErrorCode::Unprotected));
+        }
         if hello.kind != Kind::Hello || hello.direction != Direction::Request {
             return Err(Closed::Unexpected(hello.kind));
         }
         message.verify()?;
         let greeting = Greeting::from_bytes(message.payload)?;
-        self.received.consume(bytes);
+        self.received.consume(taken);
         if !shared.connections.enter(&self.guest) {
             return Err(self.refuse(ErrorCode::Busy));
         }
         let home = choose(greeting.home);
         self.stage = Stage::Open;
-        self.welcome(&hello, &shared.welcome(home), shared)?;
+        self.welcome(&hello, &shared.welcome(home), shared, answers)?;
         Ok(Some(home))
     }
 
@@ -224,21 +269,32 @@ impl Connection {
     ) -> Result<bool, Closed> {
         loop {
             let Some(reply) = self.replies.room_for_message() else { return Ok(true) };
+            let seal = |reply: &mut [u8], bytes, answers: &mut AnswerCounter| match &self.lane {
+                Some(lane) => lane.seal(answers, reply, bytes),
+                None => bytes,
+            };
             if let Some(answer) = self.late.pop_front() {
                 reply[..answer.len()].copy_from_slice(&answer);
-                self.replies.composed(answer.len());
+                let composed = seal(reply, answer.len(), &mut server.gate.answers);
+                self.replies.composed(composed);
                 continue;
             }
-            let Some(message) = self.received.message()? else { return Ok(false) };
-            let (request, bytes) = (message.header, message.bytes());
+            let opened = open_next(&mut self.received, self.lane.as_ref(), &server.shared)?;
+            let Some((bytes, taken)) = opened else { return Ok(false) };
+            let message = message_in(&self.received, bytes, self.lane.is_some())?;
+            let request = message.header;
             let may_forward = self.forwarded < FORWARDED_MAX;
             let (peer, source) = (&self.peer, self.guest.source);
+            let wrap = self.lane.as_ref().map_or(Wrap::Plain, ProtectedLane::wrap);
             let answer_to = || {
-                may_forward.then(|| AnswerTo::Stream { inbox: Arc::clone(inbox), token, source, peer: peer.clone() })
+                let (inbox, peer) = (Arc::clone(inbox), peer.clone());
+                may_forward.then(|| AnswerTo::Stream { inbox, token, source, wrap, peer })
             };
-            let is_right = match server.serve(&message, reply, batch, answer_to) {
+            let room = reply.len() - PROOF_BYTES;
+            let is_right = match server.serve(&message, &mut reply[..room], batch, answer_to) {
                 Served::Answered(composed) => {
                     let is_right = code_of(reply) == 0;
+                    let composed = seal(reply, composed, &mut server.gate.answers);
                     self.replies.composed(composed);
                     is_right
                 }
@@ -251,13 +307,29 @@ impl Connection {
             if is_right && needs_capability(&request) {
                 self.guest.trust();
             }
-            self.received.consume(bytes);
+            self.received.consume(taken);
         }
     }
 
-    fn welcome(&mut self, hello: &Header, welcome: &Welcome, shared: &Shared) -> Result<(), Closed> {
+    /// The next message that is there as a whole, opened: its bytes, and those that it took.
+    fn open_next(&mut self, shared: &Shared) -> Result<Option<(usize, usize)>, Closed> {
+        open_next(&mut self.received, self.lane.as_ref(), shared)
+    }
+
+    fn message(&self, bytes: usize) -> Result<Message<'_>, Closed> {
+        message_in(&self.received, bytes, self.lane.is_some())
+    }
+
+    fn welcome(
+        &mut self,
+        hello: &Header,
+        welcome: &Welcome,
+        shared: &Shared,
+        answers: &mut AnswerCounter,
+    ) -> Result<(), Closed> {
         let reply = self.replies.room_for_message().expect("nothing was sent before the welcome");
         let bytes = compose_welcome(hello, yonder_clock::now(), welcome, reply);
+        let bytes = self.lane.as_ref().map_or(bytes, |lane| lane.seal(answers, reply, bytes));
         self.replies.composed(bytes);
         if self.guest.transport == Transport::Tcp {
             return self.send();
@@ -305,6 +377,25 @@ impl Connection {
                 Err(errno) => return Err(Closed::Gone(errno)),
             }
         }
+    }
+}
+
+/// The message that was opened at the start of `received`.
+fn message_in(received: &MessageBuffer, bytes: usize, is_proven: bool) -> Result<Message<'_>, Closed> {
+    let opened = &received.pending()[..bytes];
+    let message = if is_proven { split_proven(opened) } else { split(opened) }?;
+    message.ok_or(Closed::Wire(WireError::Length(bytes)))
+}
+
+/// Opens the next message that is there as a whole: its bytes, and those that it took.
+fn open_next(
+    received: &mut MessageBuffer,
+    lane: Option<&ProtectedLane>,
+    shared: &Shared,
+) -> Result<Option<(usize, usize)>, Closed> {
+    match lane {
+        Some(lane) => Ok(shared.doors.open_next(lane, received.pending_mut(), yonder_clock::now())?),
+        None => Ok(received.message()?.map(|message| (message.bytes(), message.bytes()))),
     }
 }
 

@@ -8,7 +8,7 @@
 
 use std::cmp::Reverse;
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -16,16 +16,18 @@ use std::time::{Duration, Instant};
 
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
-use rustix::net::{SocketFlags, sockopt};
+use rustix::net::{RecvFlags, SocketFlags, sockopt};
 use yonder_board::Source;
 use yonder_datagram::peer::Peer;
+use yonder_session::AnswerCounter;
+use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 
 use crate::connection::{Closed, Connection, Transport};
 use crate::connections::Guest;
 use crate::event_loop::{Arrival, Inbox, Poll, close};
 use crate::listen::{Listen, Listener};
-use crate::{Shared, source};
+use crate::{Shared, sessions, source};
 
 /// Idle time after which the kernel asks whether the peer is there, how often, and how many times.
 const KEEPALIVE_IDLE: Duration = Duration::from_secs(10);
@@ -43,15 +45,31 @@ struct Control {
     /// The data threads that serve connections, by their numbers.
     homes: Vec<(u32, Arc<Inbox>)>,
     next_home: usize,
+    /// Numbers of the welcomes.
+    answers: AnswerCounter,
     /// Set after the operating system refused a connection: when to try again.
     accept_after: Option<Instant>,
 }
 
 /// The body of the control thread.
-pub(crate) fn serve(shared: Arc<Shared>, poll: Poll, listeners: Vec<Listener>, homes: Vec<(u32, Arc<Inbox>)>) {
+pub(crate) fn serve(
+    shared: Arc<Shared>,
+    poll: Poll,
+    listeners: Vec<Listener>,
+    homes: Vec<(u32, Arc<Inbox>)>,
+    thread: usize,
+) {
     let stop = Arc::clone(&shared);
-    let (listening, silent) = (Vec::new(), HashMap::new());
-    let mut control = Control { shared, poll, listeners: listening, silent, homes, next_home: 0, accept_after: None };
+    let mut control = Control {
+        shared,
+        poll,
+        listeners: Vec::new(),
+        silent: HashMap::new(),
+        homes,
+        next_home: 0,
+        answers: AnswerCounter::new(thread.narrow_u16()),
+        accept_after: None,
+    };
     for listener in listeners {
         match control.poll.watch(&listener, EventFlags::IN | EventFlags::ET) {
             Ok(token) => control.listeners.push((token, Arc::new(listener))),
@@ -105,13 +123,13 @@ impl Control {
             tracing::debug!("a connection broke while it was accepted: {errno}");
             return;
         }
-        let Some(source) = source_of(&socket, transport) else {
+        let Some((source, ip)) = source_of(&socket, transport) else {
             tracing::debug!("a connection broke while it was accepted");
             return;
         };
         let is_stranger = transport == Transport::Shm && !is_trusted(&socket);
         let guest = Guest::new(socket, transport, source, yonder_clock::now());
-        let mut connection = Connection::new(guest, Instant::now());
+        let mut connection = Connection::new(guest, ip, Instant::now());
         if is_stranger {
             let refused = connection.refuse(ErrorCode::NotAllowed);
             tracing::warn!("a connection of another user is not taken: {refused}");
@@ -133,8 +151,25 @@ impl Control {
     /// Looks for a greeting, and hands the connection to a data thread once it is there.
     fn turn(&mut self, token: u64) {
         let Some(connection) = self.silent.get_mut(&token) else { return };
+        if self.shared.doors.are_closed()
+            && let Some(ip) = connection.ip()
+        {
+            match lead_of(connection) {
+                None => {}
+                Some(sessions::TLS_LEAD) => return self.make_session(token, ip),
+                // This port is for sessions alone: what they are for goes by datagram.
+                Some(_) if self.homes.is_empty() => {
+                    let refused = connection.refuse(ErrorCode::Unsupported);
+                    return self.end(token, refused);
+                }
+                Some(_) => {}
+            }
+        }
+        if self.homes.is_empty() {
+            return;
+        }
         let (homes, next) = (&self.homes, &mut self.next_home);
-        let greeted = connection.greet(&self.shared, |known| match known {
+        let greeted = connection.greet(&self.shared, &mut self.answers, |known| match known {
             Some(number) if homes.iter().any(|(home, _)| *home == number) => number,
             _ => {
                 *next = (*next + 1) % homes.len();
@@ -152,6 +187,17 @@ impl Control {
         let connection = self.silent.remove(&token).expect("it was just looked at");
         let (_, inbox) = self.homes.iter().find(|(number, _)| *number == home).expect("it was chosen from these");
         inbox.send(Arrival::Connection(connection));
+    }
+
+    /// Lets another thread make a session on a connection.
+    fn make_session(&mut self, token: u64, ip: IpAddr) {
+        let Some(connection) = self.silent.remove(&token) else { return };
+        let socket = self.poll.forget(&connection).map_err(Into::into).and_then(|()| connection.clone_socket());
+        self.shared.counters.disconnected();
+        match socket {
+            Ok(socket) => sessions::begin(&self.shared, socket, connection.guest().source, ip),
+            Err(error) => tracing::debug!("a connection broke while it was accepted: {error}"),
+        }
     }
 
     /// Ends the oldest silent connection of the source that has most of them.
@@ -207,14 +253,21 @@ fn is_trusted(socket: &OwnedFd) -> bool {
     Peer::of(socket).is_ok_and(|peer| peer.uid == own || peer.uid == 0)
 }
 
-/// Where a connection comes from, unless it has gone already.
-fn source_of(socket: &OwnedFd, transport: Transport) -> Option<Source> {
+/// The first byte on a connection, once it is there. It stays there.
+fn lead_of(connection: &Connection) -> Option<u8> {
+    let mut lead = [0];
+    let peeked = rustix::net::recv(connection, &mut lead[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
+    peeked.is_ok_and(|(_, bytes)| bytes == 1).then_some(lead[0])
+}
+
+/// Where a connection comes from, unless it has gone already; with its address, if that is one of the network.
+fn source_of(socket: &OwnedFd, transport: Transport) -> Option<(Source, Option<IpAddr>)> {
     match transport {
         Transport::Tcp => {
             let address = SocketAddr::try_from(rustix::net::getpeername(socket).ok()??).ok()?;
-            Some(source::of_address(address.ip()))
+            Some((source::of_address(address.ip()), Some(address.ip())))
         }
-        Transport::Shm => Peer::of(socket).ok().map(|peer| source::of_user(peer.uid)),
+        Transport::Shm => Peer::of(socket).ok().map(|peer| (source::of_user(peer.uid), None)),
     }
 }
 

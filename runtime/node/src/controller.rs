@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use yonder_board::PageSize;
 use yonder_controller::NodeLink;
+use yonder_identity::Credential;
 use yonder_placement::{NodeId, Registration, URLS_MAX};
 use yonder_wire::ADOPT_PAGES_MAX;
 
@@ -41,6 +42,7 @@ impl ControllerConfig {
 pub(crate) fn join(
     shared: &Arc<Shared>,
     config: &ControllerConfig,
+    credential: Option<Arc<Credential>>,
     addresses: &[Listen],
 ) -> Result<NodeLink, NodeError> {
     let urls = urls(addresses, &config.addresses);
@@ -49,13 +51,14 @@ pub(crate) fn join(
     }
     let facts = Registration {
         node: NodeId(shared.incarnation),
+        name: None,
         urls,
         memory_bytes: shared.memory.bytes(),
         page_bytes: shared.board.config().page_size.bytes(),
         region_bytes: config.region_bytes,
     };
     let agent = Box::new(Agent::new(Arc::clone(shared), config.region_bytes));
-    Ok(NodeLink::start(&config.addresses, facts, agent)?)
+    Ok(NodeLink::start_as(&config.addresses, facts, agent, credential)?)
 }
 
 /// Where other machines reach the node. What only this machine reaches is not among it.

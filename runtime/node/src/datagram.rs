@@ -10,11 +10,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use yonder_datagram::{DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait};
-use yonder_wire::split;
+use yonder_wire::Direction;
 
 use crate::forward::AnswerTo;
+use crate::gate::Arrived;
 use crate::polling::{Polling, Waiting};
-use crate::serve::{Served, Server};
+use crate::serve::{Served, Server, refuse};
 use crate::stats::Batch;
 
 /// Datagrams received and sent with one system call.
@@ -37,7 +38,7 @@ pub(crate) fn serve(mut server: Server, socket: &Arc<UdpSocket>, polling: Pollin
             Ok(0) => waiting.pause(),
             Ok(_) => {
                 waiting.end();
-                serve_batch(&mut server, &received, &mut replies, socket);
+                serve_batch(&mut server, &mut received, &mut replies, socket);
                 waiting.begin();
             }
             // What the network says of an earlier answer concerns nobody here: its client will ask again, or is gone.
@@ -46,26 +47,43 @@ pub(crate) fn serve(mut server: Server, socket: &Arc<UdpSocket>, polling: Pollin
     }
 }
 
-fn serve_batch(server: &mut Server, received: &ReceiveBatch, replies: &mut SendBatch, socket: &Arc<UdpSocket>) {
+fn serve_batch(server: &mut Server, received: &mut ReceiveBatch, replies: &mut SendBatch, socket: &Arc<UdpSocket>) {
     let shared = Arc::clone(&server.shared);
     let mut batch = Batch::default();
     let visit = Server::begin(&shared, server.number());
-    for datagram in received.datagrams() {
-        let message = match split(datagram.bytes) {
-            Ok(Some(message)) if message.bytes() == datagram.bytes.len() && !datagram.is_cut => message,
-            _ => {
-                batch.bad_datagrams += 1;
-                continue;
-            }
-        };
+    let now = yonder_clock::now();
+    for datagram in received.datagrams_mut() {
+        let arrived =
+            if datagram.is_cut { Arrived::Dropped } else { server.gate.open(datagram.bytes, datagram.from, now) };
         if replies.is_full() {
             send(replies, socket);
         }
         // Answers that the socket has not taken are lost like those that the network loses.
         let Some(reply) = replies.room() else { continue };
-        let answer_to = || Some(AnswerTo::Datagram { socket: Arc::clone(socket), to: *datagram.from });
-        match server.serve(&message, &mut reply[..DATAGRAM_BYTES_MAX], &mut batch, answer_to) {
-            Served::Answered(bytes) => replies.push(bytes, Some(datagram.from)),
+        let (message, wrap) = match arrived {
+            Arrived::Message(message, wrap) => (message, wrap),
+            Arrived::Refused(request, code) => {
+                if request.direction == Direction::Answer {
+                    batch.bad_datagrams += 1;
+                    continue;
+                }
+                batch.answered(&request, code as u16);
+                let bytes = refuse(&request, now, code, reply);
+                replies.push(bytes, Some(datagram.from));
+                continue;
+            }
+            Arrived::Dropped => {
+                batch.bad_datagrams += 1;
+                continue;
+            }
+        };
+        let answer_to = || Some(AnswerTo::Datagram { socket: Arc::clone(socket), to: *datagram.from, wrap });
+        let room = DATAGRAM_BYTES_MAX - wrap.bytes();
+        match server.serve(&message, &mut reply[..room], &mut batch, answer_to) {
+            Served::Answered(bytes) => {
+                let bytes = server.gate.close(wrap, reply, bytes);
+                replies.push(bytes, Some(datagram.from));
+            }
             Served::Forwarded => {}
             Served::NotARequest => batch.bad_datagrams += 1,
         }

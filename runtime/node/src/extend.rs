@@ -16,10 +16,11 @@ use std::time::Duration;
 use crossbeam_queue::SegQueue;
 use yonder_board::{CallEffect, ExtendPath, Handled, Pid};
 use yonder_offload::{Call, Effect, Offload, OffloadMemory, Space};
-use yonder_wire::{AllocateRequest, AtomicOperation, Backing, ErrorCode, Header, MESSAGE_BYTES_MAX, Permission, split};
+use yonder_wire::{AllocateRequest, AtomicOperation, Backing, ErrorCode, Header, MESSAGE_BYTES_MAX, Permission};
 
 use crate::Shared;
 use crate::forward::SlowPathQueue;
+use crate::gate::Gate;
 use crate::serve::code_of;
 
 /// Longest time between two looks at the order to stop.
@@ -69,6 +70,7 @@ struct Hosted {
 struct Host {
     shared: Arc<Shared>,
     path: ExtendPath,
+    gate: Gate,
     /// Number of the thread among those that visit the page table.
     visitor: usize,
     offloads: HashMap<u64, Hosted>,
@@ -80,7 +82,8 @@ struct Host {
 pub(crate) fn serve(shared: Arc<Shared>, visitor: usize, offloads: Vec<Box<dyn Offload>>, ready: &SyncSender<()>) {
     shared.extend.queue.serve_on_this_thread();
     let path = shared.board.extend_path();
-    let mut host = Host { path, visitor, offloads: HashMap::new(), spaces: HashSet::new(), shared };
+    let gate = Gate::new(&shared.doors, visitor);
+    let mut host = Host { path, gate, visitor, offloads: HashMap::new(), spaces: HashSet::new(), shared };
     for offload in offloads {
         let created = host.shared.on_slow_path(|slow, _| slow.create_space(None, 0, yonder_clock::now()));
         match created.unwrap_or(Err(ErrorCode::System)) {
@@ -107,22 +110,22 @@ impl Host {
         self.note_changes();
         while let Some(request) = shared.extend.queue.take() {
             self.note_changes();
-            let message = split(&request.bytes).ok().flatten().expect("a data thread has put a whole message here");
+            let message = request.message();
             let now = yonder_clock::now();
-            let reply = &mut reply[..request.answer_to.bytes_max()];
+            let bytes_max = request.answer_to.bytes_max();
             let spaces = &self.spaces;
-            let handled = match self.path.admit(&message, now, |pid| spaces.contains(&pid), reply) {
+            let handled = match self.path.admit(&message, now, |pid| spaces.contains(&pid), &mut reply[..bytes_max]) {
                 Handled::Slow => {
                     answer.clear();
                     let (effect, result) = self.call(&message.header, message.payload, answer);
                     let result = result.map(|()| answer.as_slice());
-                    self.path.answer(&message, yonder_clock::now(), effect, result, reply)
+                    self.path.answer(&message, yonder_clock::now(), effect, result, &mut reply[..bytes_max])
                 }
                 handled => handled,
             };
             if let Handled::Reply(bytes) = handled {
-                shared.counters.answered(&message.header, code_of(reply));
-                request.answer_to.send(&reply[..bytes]);
+                shared.counters.answered(&message.header, code_of(&reply[..]));
+                request.answer_to.send(&mut self.gate, &mut reply[..], bytes);
             }
         }
     }

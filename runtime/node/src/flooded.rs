@@ -9,11 +9,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use yonder_board::Source;
-use yonder_wire::{ErrorCode, Header, Kind, Rights, split};
+use yonder_units::Narrow;
+use yonder_wire::{Body, ErrorCode, Greeting, Header, Kind, Rights, split};
 
 use crate::event_loop::Inbox;
 use crate::extend::Extension;
 use crate::forward::AnswerTo;
+use crate::gate::Wrap;
 use crate::held::Held;
 use crate::{Listen, Node, NodeConfig};
 
@@ -40,12 +42,20 @@ fn space(node: &Node) -> (u32, u128) {
     made.unwrap()
 }
 
-fn socket(node: &Node, from: Ipv4Addr) -> UdpSocket {
+/// A socket whose address is proven, with its cookie.
+struct Port(UdpSocket, u64);
+
+fn socket(node: &Node, from: Ipv4Addr) -> Port {
     let Listen::Udp(address) = &node.addresses()[0] else { panic!("datagrams") };
     let socket = UdpSocket::bind(SocketAddr::from((from, 0))).unwrap();
     socket.connect(address).unwrap();
     socket.set_read_timeout(Some(TIMEOUT)).unwrap();
-    socket
+    let greeting = [0; Greeting::BYTES];
+    let hello = Header::request(Kind::Hello, 1, 0, greeting.len().narrow_u32()).seal(&greeting);
+    socket.send(&[&hello[..], &greeting].concat()).unwrap();
+    let mut bytes = [0; 512];
+    let length = socket.recv(&mut bytes).expect("the node answers");
+    Port(socket, split(&bytes[..length]).unwrap().unwrap().header.cookie)
 }
 
 fn request(kind: Kind, (pid, capability): (u32, u128)) -> Header {
@@ -53,11 +63,11 @@ fn request(kind: Kind, (pid, capability): (u32, u128)) -> Header {
     Header { pid, capability, ..Header::request(kind, id, 0, 0) }
 }
 
-fn ask(socket: &UdpSocket, header: &Header) {
-    socket.send(&header.seal(&[])).unwrap();
+fn ask(Port(socket, cookie): &Port, header: &Header) {
+    socket.send(&Header { cookie: *cookie, ..*header }.seal(&[])).unwrap();
 }
 
-fn answer(socket: &UdpSocket) -> ErrorCode {
+fn answer(Port(socket, _): &Port) -> ErrorCode {
     let mut bytes = [0; 512];
     let length = socket.recv(&mut bytes).expect("the node answers");
     split(&bytes[..length]).unwrap().unwrap().header.code
@@ -90,7 +100,7 @@ fn a_host_with_many_ports_leaves_room_for_others() {
     let (theirs, mine) = (space(&node), space(&node));
     let victim = socket(&node, VICTIM);
     let held = Held::of(&node);
-    let ports: Vec<UdpSocket> = (0..FLOOD / 5).map(|_| socket(&node, ATTACKER)).collect();
+    let ports: Vec<Port> = (0..FLOOD / 5).map(|_| socket(&node, ATTACKER)).collect();
     for _ in 0..5 {
         ports.iter().for_each(|port| ask(port, &request(Kind::Ping, theirs)));
     }
@@ -128,7 +138,13 @@ fn calls_of_one_host_do_not_make_another_wait_for_all_of_them() {
     let (extension, inbox) = (Extension::new(), Arc::new(Inbox::new().unwrap()));
     let call = |source, token| {
         let header = request(Kind::Call, (7, u128::from(token))).seal(&[]);
-        let answer_to = AnswerTo::Stream { inbox: Arc::clone(&inbox), token, source: Source(source), peer: None };
+        let answer_to = AnswerTo::Stream {
+            inbox: Arc::clone(&inbox),
+            token,
+            source: Source(source),
+            wrap: Wrap::Plain,
+            peer: None,
+        };
         extension.queue.put(&split(&header).unwrap().unwrap(), answer_to)
     };
     let taken = (0..FLOOD as u64).filter(|lane| call(1, *lane)).count();

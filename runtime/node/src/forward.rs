@@ -13,9 +13,10 @@ use std::thread::Thread;
 use rustix::net::SendFlags;
 use yonder_board::{Source, needs_capability};
 use yonder_datagram::{Address, DATAGRAM_BYTES_MAX};
-use yonder_wire::{Header, MESSAGE_BYTES_MAX, Message};
+use yonder_wire::{Header, MESSAGE_BYTES_MAX, Message, PROOF_BYTES, WireError, split, split_proven};
 
 use crate::event_loop::{Arrival, Inbox};
+use crate::gate::{Gate, Wrap};
 use crate::source;
 use crate::turns::{Party, Turns};
 
@@ -23,9 +24,9 @@ use crate::turns::{Party, Turns};
 #[derive(Clone, Debug)]
 pub(crate) enum AnswerTo {
     /// To a peer, from the socket that received the request.
-    Datagram { socket: Arc<UdpSocket>, to: Address },
+    Datagram { socket: Arc<UdpSocket>, to: Address, wrap: Wrap },
     /// To a connection of an event loop.
-    Stream { inbox: Arc<Inbox>, token: u64, source: Source, peer: Option<Arc<Peer>> },
+    Stream { inbox: Arc<Inbox>, token: u64, source: Source, wrap: Wrap, peer: Option<Arc<Peer>> },
 }
 
 /// A process on this machine that was handed the node's memory, and may have some of it mapped until it has gone. The
@@ -70,6 +71,9 @@ impl AnswerTo {
     /// The host or the user that the request came from, as far as can be told.
     pub(crate) fn source(&self) -> Source {
         match self {
+            Self::Datagram { wrap, .. } | Self::Stream { wrap, .. } if wrap.tenant().is_some() => {
+                wrap.tenant().expect("it was just looked at")
+            }
             Self::Datagram { to, .. } => {
                 let unspecified = std::net::Ipv6Addr::UNSPECIFIED.into();
                 source::of_address(to.to_socket_addr().map_or(unspecified, |to| to.ip()))
@@ -82,7 +86,9 @@ impl AnswerTo {
     fn sender(&self, request: &Header) -> (Party, Lane) {
         let source = self.source();
         match self {
-            Self::Datagram { .. } if !needs_capability(request) => (Party::Strangers, Lane::Stranger(source)),
+            Self::Datagram { wrap: Wrap::Plain, .. } if !needs_capability(request) => {
+                (Party::Strangers, Lane::Stranger(source))
+            }
             Self::Datagram { to, .. } => (Party::Host(source), Lane::Peer(to.to_socket_addr())),
             Self::Stream { inbox, token, .. } => {
                 (Party::Host(source), Lane::Connection(Arc::as_ptr(inbox).addr(), *token))
@@ -93,23 +99,24 @@ impl AnswerTo {
     /// Most bytes of an answer.
     pub(crate) fn bytes_max(&self) -> usize {
         match self {
-            Self::Datagram { .. } => MESSAGE_BYTES_MAX.min(DATAGRAM_BYTES_MAX),
-            Self::Stream { .. } => MESSAGE_BYTES_MAX,
+            Self::Datagram { wrap, .. } => MESSAGE_BYTES_MAX.min(DATAGRAM_BYTES_MAX) - wrap.bytes(),
+            Self::Stream { .. } => MESSAGE_BYTES_MAX - PROOF_BYTES,
         }
     }
 
-    /// Sends `answer`, one whole message, without waiting. A datagram that does not get through is sent again when its
-    /// request is.
-    pub(crate) fn send(self, answer: &[u8]) {
+    /// Sends the answer of `bytes` at the start of `reply`, one whole message with room for a proof behind it, without
+    /// waiting. A datagram that does not get through is sent again when its request is.
+    pub(crate) fn send(self, gate: &mut Gate, reply: &mut [u8], bytes: usize) {
         match self {
-            Self::Datagram { socket, to } => {
+            Self::Datagram { socket, to, wrap } => {
+                let bytes = gate.close(wrap, reply, bytes);
                 if let Some(to) = to.to_socket_addr()
-                    && let Err(error) = rustix::net::sendto(&*socket, answer, SendFlags::DONTWAIT, &to)
+                    && let Err(error) = rustix::net::sendto(&*socket, &reply[..bytes], SendFlags::DONTWAIT, &to)
                 {
                     tracing::debug!("an answer to {to} was not sent: {error}");
                 }
             }
-            Self::Stream { inbox, token, .. } => inbox.send(Arrival::Answer { token, bytes: answer.into() }),
+            Self::Stream { inbox, token, .. } => inbox.send(Arrival::Answer { token, bytes: reply[..bytes].into() }),
         }
     }
 }
@@ -119,7 +126,17 @@ impl AnswerTo {
 pub(crate) struct Forwarded {
     /// The whole message.
     pub(crate) bytes: Box<[u8]>,
+    pub(crate) is_proven: bool,
     pub(crate) answer_to: AnswerTo,
+}
+
+impl Forwarded {
+    /// The message, as it was put here.
+    pub(crate) fn message(&self) -> Message<'_> {
+        let split: fn(&[u8]) -> Result<Option<Message<'_>>, WireError> =
+            if self.is_proven { split_proven } else { split };
+        split(&self.bytes).ok().flatten().expect("a data thread has put a whole message here")
+    }
 }
 
 /// Where requests wait for the one thread that executes them.
@@ -144,7 +161,7 @@ impl SlowPathQueue {
     /// Puts a copy of `message` into the queue; false if there is no room.
     pub(crate) fn put(&self, message: &Message<'_>, answer_to: AnswerTo) -> bool {
         let (party, lane) = answer_to.sender(&message.header);
-        let forwarded = Forwarded { bytes: message.as_bytes().into(), answer_to };
+        let forwarded = Forwarded { bytes: message.as_bytes().into(), is_proven: message.is_proven(), answer_to };
         let has_room = self.turns().put(party, lane, forwarded);
         self.wake();
         has_room

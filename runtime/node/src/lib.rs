@@ -17,9 +17,9 @@
 //! when freed ones may be used again; `datagram` and `event_loop` with `connection` are data threads, which
 //! `serve` by the same code; `slow` is the slow path's thread and `extend` the one that runs offloads, `forward` the
 //! way to them, which `turns` keeps fair, and back; `control` and `listen` are where clients come in, and `connections`
-//! and `source` say how many of whom. With a controller, which places regions of address spaces on several nodes:
-//! `controller` joins it, `agent` does what it says, by errands to the slow path (`errand`), and `carrier` moves a
-//! region to another node.
+//! and `source` say how many of whom, `gate` who they are, by sessions that `sessions` makes. With a controller, which
+//! places regions of address spaces on several nodes: `controller` joins it, `agent` does what it says, by errands to
+//! the slow path (`errand`), and `carrier` moves a region to another node.
 //!
 //! Neighbours: `core/board` decides, `core/wire` is the protocol; `runtime/fabric` has the clients and the lanes
 //! between nodes, `runtime/controller` the link to the controller.
@@ -43,6 +43,7 @@ mod extend;
 #[cfg(test)]
 mod flooded;
 mod forward;
+mod gate;
 #[cfg(test)]
 mod held;
 mod listen;
@@ -51,6 +52,7 @@ mod polling;
 mod quiescence;
 mod sandbox;
 mod serve;
+mod sessions;
 mod slow;
 mod source;
 mod stats;
@@ -69,7 +71,9 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use yonder_board::{NodeCore, NodeKey, PageSize, SlowPath, SpaceLimits};
 use yonder_controller::{LinkCondition, NodeLink};
+use yonder_identity::Credential;
 use yonder_mapping::{Inherited, LockedBox};
+use yonder_session::NodeSecret;
 use yonder_units::Narrow;
 use yonder_wire::{LEASE_MS_MAX, Welcome};
 
@@ -78,10 +82,12 @@ use errand::Errands;
 use event_loop::{EventLoop, Inbox, Poll};
 use extend::Extension;
 use forward::SlowPathQueue;
+use gate::{Doors, Gate};
 use listen::{Listener, bind_datagrams};
 use memory::Memory;
 use quiescence::QuiescentState;
 use serve::Server;
+use sessions::UnderWay;
 use stats::Counters;
 
 pub use bound::BoundNode;
@@ -107,7 +113,7 @@ const RECENT_MAX: usize = 1 << 18;
 const SPACES_MAX: usize = 1 << 16;
 
 /// What a node serves, and where.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct NodeConfig {
     /// Where clients connect; at least one address.
     pub listen: Vec<Listen>,
@@ -122,6 +128,8 @@ pub struct NodeConfig {
     pub polling: Polling,
     /// The controller that the node serves, if it is one of several.
     pub controller: Option<ControllerConfig>,
+    /// Who the node is, and by which it knows others; `None` where there are no strangers.
+    pub credential: Option<Arc<Credential>>,
     /// Connections at a time, not 0; the limit of open files may lower it. One source has half of them at most.
     pub connections_max: usize,
     /// Lease of an address space whose client asks for none.
@@ -142,6 +150,7 @@ impl NodeConfig {
             data_threads: None,
             polling: Polling::default(),
             controller: None,
+            credential: None,
             connections_max: CONNECTIONS_DEFAULT_MAX,
             lease_default: Duration::from_millis(LEASE_MS_MAX.into()),
             lease_max: Duration::from_millis(LEASE_MS_MAX.into()),
@@ -192,6 +201,8 @@ struct Shared {
     own_bytes: u64,
     incarnation: u64,
     connections: Connections,
+    doors: Arc<Doors>,
+    sessions: UnderWay,
     silent_max: usize,
     stop: AtomicBool,
 }
@@ -241,7 +252,8 @@ impl Node {
         }
         let (mut addresses, mut socket_paths) = (Vec::new(), Vec::new());
         let sockets = bind(&config, &mut addresses, &mut socket_paths)?;
-        let stream_threads = if sockets.listeners.is_empty() { 0 } else { config.data_threads() };
+        let has_streams = sockets.listeners.iter().any(Listener::serves);
+        let stream_threads = if has_streams { config.data_threads() } else { 0 };
         let (shared, slow) = share(&config, sockets.datagrams.len() + stream_threads)?;
         let node = Self {
             shared,
@@ -264,8 +276,12 @@ impl Node {
         slow: SlowPath,
     ) -> Result<(), NodeError> {
         let (shared, polling) = (Arc::clone(&self.shared), config.polling);
-        self.spawn("yonder-slow", move || slow::serve(&shared, slow))?;
-        let (shared, extend) = (Arc::clone(&self.shared), sockets.datagrams.len() + stream_threads);
+        // Each thread that answers has a number of its own.
+        let extend = sockets.datagrams.len() + stream_threads;
+        let (slow_number, control_number) = (extend + 1, extend + 2);
+        let gate = Gate::new(&shared.doors, slow_number);
+        self.spawn("yonder-slow", move || slow::serve(&shared, slow, gate))?;
+        let shared = Arc::clone(&self.shared);
         let (ready, is_ready) = sync_channel(1);
         let offloads = yonder_offload::shipped(u64::from_le_bytes(random()?));
         self.spawn("yonder-extend", move || extend::serve(shared, extend, offloads, &ready))?;
@@ -285,7 +301,7 @@ impl Node {
         }
         if !sockets.listeners.is_empty() {
             let (shared, poll, listeners) = (Arc::clone(&self.shared), self.poll()?, sockets.listeners);
-            self.spawn("yonder-control", move || control::serve(shared, poll, listeners, homes))?;
+            self.spawn("yonder-control", move || control::serve(shared, poll, listeners, homes, control_number))?;
         }
         Ok(())
     }
@@ -381,6 +397,18 @@ fn bind(config: &NodeConfig, addresses: &mut Vec<Listen>, paths: &mut Vec<PathBu
         addresses.push(listener.address().clone());
         sockets.listeners.push(listener);
     }
+    if config.credential.is_some() {
+        // Sessions for datagrams are made over a stream to the same port.
+        let bound = |addresses: &[Listen], listen: &Listen| addresses.contains(listen);
+        for address in addresses.clone() {
+            if let Listen::Udp(at) = &address
+                && !bound(addresses, &Listen::Tcp(at.clone()))
+            {
+                let refused = |cause| NodeError::Listen { address: format!("tcp://{at}, for sessions"), cause };
+                sockets.listeners.push(Listener::for_sessions(at).map_err(refused)?);
+            }
+        }
+    }
     Ok(sockets)
 }
 
@@ -421,20 +449,32 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
         own_bytes,
         incarnation: u64::from_le_bytes(incarnation),
         connections: Connections::new(config.connections_max()),
+        doors: Arc::new(Doors::new(
+            locked(NodeSecret::new(random()?))?,
+            config.credential.clone(),
+            yonder_clock::now(),
+        )),
+        sessions: UnderWay::default(),
         silent_max: config.connections_max().div_ceil(SILENT_DIVISOR),
         stop: AtomicBool::new(false),
     });
     Ok((shared, slow))
 }
 
-/// The key of capabilities, in memory that is neither swapped out nor dumped, and that no child has.
+/// The key of capabilities.
 fn key() -> Result<NodeKey, NodeError> {
-    let mut key = LockedBox::new([0; 16], Inherited::Missing)?;
+    let mut key = locked([0; 16])?;
     fill(&mut *key)?;
-    if !key.is_locked() {
-        tracing::warn!("the node's key may be swapped out: the limit of locked memory (ulimit -l) is reached");
-    }
     Ok(NodeKey::kept(key))
+}
+
+/// A secret in memory that is neither swapped out nor dumped, and that no child has.
+fn locked<T>(secret: T) -> Result<LockedBox<T>, NodeError> {
+    let locked = LockedBox::new(secret, Inherited::Missing)?;
+    if !locked.is_locked() {
+        tracing::warn!("a key of the node may be swapped out: the limit of locked memory (ulimit -l) is reached");
+    }
+    Ok(locked)
 }
 
 /// Random bytes of the operating system.

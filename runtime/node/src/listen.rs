@@ -121,6 +121,8 @@ fn bind_group(mut address: SocketAddr, threads: usize) -> io::Result<(Vec<UdpSoc
 pub(crate) struct Listener {
     socket: Socket,
     address: Listen,
+    /// Whether more than sessions is to be had here.
+    serves: bool,
 }
 
 #[derive(Debug)]
@@ -141,7 +143,7 @@ impl Listener {
                 let socket = TcpListener::bind(address)?;
                 socket.set_nonblocking(true)?;
                 let address: SocketAddr = socket.local_addr()?;
-                Ok(Self { socket: Socket::Tcp(socket), address: Listen::Tcp(address.to_string()) })
+                Ok(Self { socket: Socket::Tcp(socket), address: Listen::Tcp(address.to_string()), serves: true })
             }
             Listen::Shm(path) => {
                 remove_stale(path)?;
@@ -153,9 +155,19 @@ impl Listener {
                 socket.listen(CONNECTIONS_WAITING_MAX)?;
                 let socket = UnixListener::from(OwnedFd::from(socket));
                 socket.set_nonblocking(true)?;
-                Ok(Self { socket: Socket::Unix(socket), address: address.clone() })
+                Ok(Self { socket: Socket::Unix(socket), address: address.clone(), serves: true })
             }
         }
+    }
+
+    /// Binds the address of datagrams for the streams on which their sessions are made.
+    pub(crate) fn for_sessions(address: &str) -> io::Result<Self> {
+        Ok(Self { serves: false, ..Self::bind(&Listen::Tcp(address.to_owned()))? })
+    }
+
+    /// Whether more than sessions is to be had here.
+    pub(crate) fn serves(&self) -> bool {
+        self.serves
     }
 
     /// The address, with the port that was chosen.

@@ -4,21 +4,20 @@ use std::sync::Arc;
 
 use yonder_board::{FastPath, Handled, Path, path_of};
 use yonder_units::Narrow;
-use yonder_wire::{Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
+use yonder_wire::{Body, CODE_AT, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
 
 use crate::Shared;
 use crate::forward::AnswerTo;
+use crate::gate::Gate;
 use crate::quiescence::ReadGuard;
 use crate::stats::Batch;
-
-/// Where the code of a refusal is in a header on the wire.
-const CODE_AT: std::ops::Range<usize> = 6..8;
 
 /// A data thread's part of the board.
 #[derive(Debug)]
 pub(crate) struct Server {
     pub(crate) shared: Arc<Shared>,
     fast: FastPath,
+    pub(crate) gate: Gate,
     /// Number of the thread among those that visit the page table.
     visitor: usize,
 }
@@ -36,8 +35,8 @@ pub(crate) enum Served {
 
 impl Server {
     pub(crate) fn new(shared: Arc<Shared>, visitor: usize) -> Self {
-        let fast = shared.board.fast_path();
-        Self { shared, fast, visitor }
+        let (fast, gate) = (shared.board.fast_path(), Gate::new(&shared.doors, visitor));
+        Self { shared, fast, gate, visitor }
     }
 
     /// Number of the thread.

@@ -11,10 +11,11 @@ use std::thread;
 use std::time::Duration;
 
 use yonder_board::{Handled, LEASE_STEP_MAX, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep};
-use yonder_wire::{Header, Kind, MESSAGE_BYTES_MAX, split};
+use yonder_wire::{Header, Kind, MESSAGE_BYTES_MAX, PROOF_BYTES};
 
 use crate::Shared;
 use crate::forward::{AnswerTo, Peer};
+use crate::gate::Gate;
 use crate::serve::code_of;
 
 /// Turns between two looks at leases, at clients that have gone, and at whether the node stops.
@@ -40,7 +41,7 @@ impl Upkeep for Janitor<'_> {
 }
 
 /// The body of the thread: serves until the node stops.
-pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
+pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath, mut gate: Gate) {
     shared.slow.serve_on_this_thread();
     let mut reply = vec![0; MESSAGE_BYTES_MAX].into_boxed_slice();
     let mut holders = Holders::default();
@@ -48,7 +49,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath) {
         holders.let_go(&mut slow);
         fill_ring(shared, &mut slow);
         let mut left = TURNS_MAX;
-        while left > 0 && turn(shared, &mut slow, &mut holders, &mut reply) {
+        while left > 0 && turn(shared, &mut slow, &mut holders, &mut gate, &mut reply) {
             fill_ring(shared, &mut slow);
             left -= 1;
         }
@@ -94,7 +95,7 @@ impl Holders {
 
 /// A bounded amount of work: an errand, or a request and a piece of what earlier ones have begun. False if there was
 /// nothing to do.
-fn turn(shared: &Shared, slow: &mut SlowPath, holders: &mut Holders, reply: &mut [u8]) -> bool {
+fn turn(shared: &Shared, slow: &mut SlowPath, holders: &mut Holders, gate: &mut Gate, reply: &mut [u8]) -> bool {
     let mut janitor = Janitor { shared };
     let mut shell = Shell { memory: &shared.memory, pages: &shared.memory, upkeep: &mut janitor };
     if shared.errands.run_one(slow, &mut shell) {
@@ -103,15 +104,17 @@ fn turn(shared: &Shared, slow: &mut SlowPath, holders: &mut Holders, reply: &mut
     let next = shared.slow.take();
     let mut has_worked = next.is_some();
     if let Some(request) = next {
-        let message = split(&request.bytes).ok().flatten().expect("a data thread has put a whole message here");
-        match slow.execute(&message, request.answer_to.source(), yonder_clock::now(), &mut shell, reply) {
+        let message = request.message();
+        let room = reply.len() - PROOF_BYTES;
+        let source = request.answer_to.source();
+        match slow.execute(&message, source, yonder_clock::now(), &mut shell, &mut reply[..room]) {
             Handled::Reply(bytes) => {
                 shared.counters.answered(&message.header, code_of(reply));
                 if code_of(reply) == 0 {
                     holders.note(&message.header, &request.answer_to, slow);
                 }
                 publish_changes(shared, slow);
-                request.answer_to.send(&reply[..bytes]);
+                request.answer_to.send(gate, reply, bytes);
             }
             Handled::Slow | Handled::Dropped => unreachable!("a data thread forwards only what is for this path"),
         }

@@ -1,7 +1,8 @@
 //! Numbers of [`Source`]s: who shares what is bounded, at a node.
 //!
 //! A host is its IPv4 address, or the first half of its IPv6 address, because it may have all of the other half. A user
-//! of this machine is his number. The three do not meet: no network in use has an address as small as a user's number.
+//! of this machine is his number, and a tenant that is known by name is the number that the node has given it. They do not
+//! meet: no network in use has an address as small as a user's or tenant's number.
 
 use std::net::IpAddr;
 
@@ -9,6 +10,14 @@ use yonder_board::Source;
 
 /// Numbers of users are behind those of IPv4 addresses.
 const USERS: u64 = 1 << 32;
+
+/// Numbers of tenants are behind those of users.
+const TENANTS: u64 = 1 << 33;
+
+/// The source of what comes from a tenant, wherever it comes from.
+pub(crate) fn of_tenant(number: u16) -> Source {
+    Source(TENANTS | u64::from(number))
+}
 
 /// The source of what comes from an address.
 pub(crate) fn of_address(address: IpAddr) -> Source {
@@ -41,6 +50,8 @@ mod tests {
         assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
         let users = [0, 1000, u32::MAX].map(of_user);
+        let users = users.into_iter().chain([1, u16::MAX].map(of_tenant)).collect::<Vec<_>>();
+        assert!(users.iter().enumerate().all(|(at, one)| !users[..at].contains(one)));
         assert!([of("0.0.0.0"), of("255.255.255.255"), of("fe80::1")].iter().all(|host| !users.contains(host)));
     }
 }

@@ -26,6 +26,8 @@ pub struct NodeStats {
     pub errors: u64,
     /// Those among them whose capability was not one for their address space.
     pub refused_capabilities: u64,
+    /// Sessions that were asked for and not made: by strangers, and by those whose certificate is over or revoked.
+    pub refused_sessions: u64,
     /// Regions moved to other nodes.
     pub moves: u64,
     /// Regions that were to move to other nodes and did not.
@@ -64,6 +66,7 @@ pub(crate) struct Counters {
     written_bytes: AtomicU64,
     errors: AtomicU64,
     refused_capabilities: AtomicU64,
+    refused_sessions: AtomicU64,
     moves: AtomicU64,
     failed_moves: AtomicU64,
     moved_bytes: AtomicU64,
@@ -158,6 +161,11 @@ impl Counters {
         self.connections.fetch_add(1, Ordering::Relaxed);
     }
 
+    /// Someone wanted a session and did not get one.
+    pub(crate) fn refused_session(&self) {
+        self.refused_sessions.fetch_add(1, Ordering::Relaxed);
+    }
+
     pub(crate) fn disconnected(&self) {
         self.connections.fetch_sub(1, Ordering::Relaxed);
     }
@@ -175,6 +183,7 @@ impl Counters {
             written_bytes: get(&self.written_bytes),
             errors: get(&self.errors),
             refused_capabilities: get(&self.refused_capabilities),
+            refused_sessions: get(&self.refused_sessions),
             moves: get(&self.moves),
             failed_moves: get(&self.failed_moves),
             moved_bytes: get(&self.moved_bytes),

@@ -116,6 +116,7 @@ mod tests {
     use super::*;
     use crate::event_loop::Inbox;
     use crate::forward::AnswerTo;
+    use crate::gate::Wrap;
 
     /// A queue into which lanes of hosts put requests that are numbers.
     struct Scene {
@@ -130,8 +131,13 @@ mod tests {
 
         fn put(&mut self, party: Party, lane: u64, number: u8) -> bool {
             let source = Source(0);
-            let answer_to = AnswerTo::Stream { inbox: Arc::clone(&self.inbox), token: lane, source, peer: None };
-            self.turns.put(party, Lane::Connection(0, lane), Forwarded { bytes: Box::new([number]), answer_to })
+            let answer_to =
+                AnswerTo::Stream { inbox: Arc::clone(&self.inbox), token: lane, source, wrap: Wrap::Plain, peer: None };
+            self.turns.put(
+                party,
+                Lane::Connection(0, lane),
+                Forwarded { bytes: Box::new([number]), is_proven: false, answer_to },
+            )
         }
 
         fn order(&mut self) -> Vec<u8> {

@@ -54,6 +54,12 @@ impl Address {
         self.length = length.min(length_of::<[u8; ADDRESS_BYTES_MAX]>());
     }
 
+    /// Family, port and address, in the kernel's form.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.bytes()[..self.length as usize]
+    }
+
     fn bytes(&self) -> &[u8; ADDRESS_BYTES_MAX] {
         // SAFETY: every byte of the union is initialised by both constructors, and the kernel only writes more.
         unsafe { &self.raw.bytes }
@@ -114,8 +120,7 @@ impl From<SocketAddr> for Address {
 
 impl PartialEq for Address {
     fn eq(&self, other: &Self) -> bool {
-        let bytes = self.length as usize;
-        self.length == other.length && self.bytes()[..bytes] == other.bytes()[..bytes]
+        self.as_bytes() == other.as_bytes()
     }
 }
 

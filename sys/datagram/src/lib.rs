@@ -19,7 +19,7 @@ use control::Control;
 
 pub use address::Address;
 pub use path::path_mtu;
-pub use receive::{ReceiveBatch, Received, Wait};
+pub use receive::{ReceiveBatch, Received, ReceivedMut, Wait};
 pub use send::SendBatch;
 
 /// Most datagrams in a batch: the kernel takes no more at a time.
@@ -59,6 +59,7 @@ mod tests {
         assert!(out.is_empty());
         assert_eq!(into.receive(node.as_fd(), Wait::ForOne).unwrap(), 4);
         let peer = client.local_addr().unwrap();
+        assert_eq!(into.datagrams_mut().count(), 4);
         for (number, datagram) in into.datagrams().enumerate() {
             assert_eq!((datagram.bytes, datagram.is_cut), (&[number as u8; 10][..], false));
             assert_eq!(datagram.from.to_string(), peer.to_string());

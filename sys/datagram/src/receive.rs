@@ -30,6 +30,17 @@ pub struct Received<'a> {
     pub is_cut: bool,
 }
 
+/// One received datagram, to be changed where it is.
+#[derive(Debug)]
+pub struct ReceivedMut<'a> {
+    /// Its bytes, as far as there was room.
+    pub bytes: &'a mut [u8],
+    /// Who sent it.
+    pub from: &'a Address,
+    /// Whether it was longer than the room.
+    pub is_cut: bool,
+}
+
 /// Room for datagrams.
 pub struct ReceiveBatch {
     buffer: Box<[u8]>,
@@ -129,6 +140,22 @@ impl ReceiveBatch {
             // An empty datagram is one datagram.
             let empty = bytes.is_empty().then_some(bytes);
             empty.into_iter().chain(bytes.chunks(segment)).map(move |bytes| Received { bytes, from, is_cut })
+        })
+    }
+}
+
+impl ReceiveBatch {
+    /// What the last call received, to be changed where it is.
+    pub fn datagrams_mut(&mut self) -> impl Iterator<Item = ReceivedMut<'_>> {
+        let slots = self.buffer.chunks_exact_mut(self.slot_bytes).zip(&self.addresses).zip(&self.controls);
+        slots.zip(&self.headers[..self.filled]).flat_map(|(((slot, from), control), header)| {
+            let length = (header.msg_len as usize).min(slot.len());
+            let bytes = &mut slot[..length];
+            let is_cut = header.msg_hdr.msg_flags & libc::MSG_TRUNC != 0;
+            let segment = control.segment(header.msg_hdr.msg_controllen).unwrap_or(length).max(1);
+            // An empty datagram is one datagram.
+            let empty = bytes.is_empty().then_some(&mut [][..]);
+            empty.into_iter().chain(bytes.chunks_mut(segment)).map(move |bytes| ReceivedMut { bytes, from, is_cut })
         })
     }
 }

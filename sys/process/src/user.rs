@@ -81,6 +81,29 @@ impl User {
         Ok(rustix::fs::chownat(rustix::fs::CWD, path, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW)?)
     }
 
+    /// Does something as the user, such as reading what the user alone may read, and is root again.
+    ///
+    /// # Errors
+    /// If the kernel refuses. The process should end: it may have lost rights.
+    ///
+    /// # Panics
+    /// If the process has other threads, as for [`User::become_for_good`].
+    pub fn act<T>(&self, act: impl FnOnce() -> T) -> Result<T, UserError> {
+        assert!(crate::is_single_threaded(), "the process has threads, which would stay root's");
+        let refused = |what| move |cause: Errno| refused(&self.name, what, cause.into());
+        let groups = rustix::process::getgroups().map_err(refused("getgroups"))?;
+        let (own_uid, own_gid) = (rustix::process::geteuid(), rustix::process::getegid());
+        let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));
+        rustix::thread::set_thread_groups(&[gid]).map_err(refused("setgroups"))?;
+        rustix::thread::set_thread_res_gid(None, gid, None).map_err(refused("setresgid"))?;
+        rustix::thread::set_thread_res_uid(None, uid, None).map_err(refused("setresuid"))?;
+        let done = act();
+        rustix::thread::set_thread_res_uid(None, own_uid, None).map_err(refused("setresuid"))?;
+        rustix::thread::set_thread_res_gid(None, own_gid, None).map_err(refused("setresgid"))?;
+        rustix::thread::set_thread_groups(&groups).map_err(refused("setgroups"))?;
+        Ok(done)
+    }
+
     /// Makes the process this user's, with the user's first group and no other, without capabilities, and so that no
     /// program that it executes has more. What it has opened stays open.
     ///

@@ -13,11 +13,17 @@ fn spaces_are_listed_with_what_they_have_and_without_keys() {
     };
     assert_eq!(list(&mut scene, Pid::FIRST), (Vec::new(), None));
     let pid = scene.create();
-    let empty = SpaceView { pid, regions: 0, allocated_bytes: 0, nodes: Vec::new() };
+    let empty = SpaceView { pid, regions: 0, allocated_bytes: 0, nodes: Vec::new(), tenant: None };
     assert_eq!(list(&mut scene, pid), (vec![empty], None));
     scene.placed(pid, 2 * REGION);
     scene.placed(pid, PAGE);
-    let full = SpaceView { pid, regions: 3, allocated_bytes: 2 * REGION + PAGE, nodes: vec![NodeId(1), NodeId(2)] };
+    let full = SpaceView {
+        pid,
+        regions: 3,
+        allocated_bytes: 2 * REGION + PAGE,
+        nodes: vec![NodeId(1), NodeId(2)],
+        tenant: None,
+    };
     assert_eq!(list(&mut scene, Pid::FIRST), (vec![full], None));
     assert_eq!(list(&mut scene, Pid(pid.0 + 1)), (Vec::new(), None));
     assert_eq!(scene.answer(Request::DestroySpace { pid, key: keys(1).owner }), Answer::Destroyed);
@@ -28,7 +34,10 @@ fn spaces_are_listed_with_what_they_have_and_without_keys() {
 fn spaces_too_many_for_one_answer_are_told_in_several() {
     let mut scene = Scene::new();
     let count = SPACES_PER_ANSWER_MAX + 3;
-    let records = (0..count as u32).map(|number| Record::Space { pid: Pid(Pid::FIRST.0 + number), keys: keys(1) });
+    let records = (0..count as u32).map(|number| Record::Space {
+        pid: Pid(Pid::FIRST.0 + number),
+        space: SpaceRecord { keys: keys(1), maker: None },
+    });
     scene.controller = Controller::restore(config(), ClusterId(7), records, 0).unwrap();
     let (mut seen, mut from, mut answers) = (0, Some(Pid::FIRST), 0);
     while let Some(first) = from {

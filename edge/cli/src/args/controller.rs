@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use yonder::units::parse_bytes;
 
-use super::{OpenArgs, SERVER, UserArgs, positive_duration};
+use super::{CredentialArgs, OpenArgs, SERVER, UserArgs, positive_duration};
 
 /// What `yonder controller --help` ends with.
 const CONTROLLER_AFTER_HELP: &str = "\
@@ -19,7 +19,10 @@ One controller and two nodes on this machine, and a node that is emptied before 
   yonder node --listen tcp://127.0.0.1:7002 --memory 1GiB --controller 127.0.0.1:7400
   yonder controller nodes --at 127.0.0.1:7400
   yonder controller spaces --at 127.0.0.1:7400
-  yonder controller drain tcp://127.0.0.1:7001 --at 127.0.0.1:7400";
+  yonder controller drain tcp://127.0.0.1:7001 --at 127.0.0.1:7400
+
+On a network with strangers give --identity or --key, here and to nodes; what asks a controller takes it from the
+environment too, from YONDER_IDENTITY or YONDER_KEY. yonder cluster makes them.";
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true, subcommand_negates_reqs = true)]
@@ -68,6 +71,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
+    pub(crate) credential: CredentialArgs,
+    #[command(flatten)]
     pub(crate) open: OpenArgs,
     #[command(flatten)]
     pub(crate) user: UserArgs,
@@ -79,6 +84,8 @@ pub(crate) struct AtArgs {
     /// Where the controller listens, such as 127.0.0.1:7400; or several of which one leads, with commas between
     #[arg(long, value_name = "ADDRS")]
     pub(crate) at: ControllerAddresses,
+    #[command(flatten)]
+    pub(crate) credential: CredentialArgs,
 }
 
 #[derive(Debug, Args)]
@@ -101,7 +108,7 @@ pub(crate) struct SpacesArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct NodeNameArgs {
-    /// The node: its number or one of its URLs, as yonder controller nodes shows them
+    /// The node: its number, its name or one of its URLs, as yonder controller nodes shows them
     #[arg(value_name = "NODE")]
     pub(crate) node: String,
     #[command(flatten)]

@@ -6,7 +6,7 @@ use clap::Args;
 use yonder::units::{parse_bytes, parse_duration};
 use yonder_node::{Listen, ListenError, parse_listen};
 
-use super::{ControllerAddresses, OpenArgs, SandboxArgs, positive_count};
+use super::{ControllerAddresses, CredentialArgs, OpenArgs, SandboxArgs, positive_count};
 
 /// The addresses of a node, from one flag.
 #[derive(Clone, Debug)]
@@ -47,6 +47,8 @@ pub(crate) struct NodeArgs {
     /// Serve Prometheus metrics here, such as 127.0.0.1:9186; not served if not given
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
+    #[command(flatten)]
+    pub(crate) credential: CredentialArgs,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
     #[command(flatten)]

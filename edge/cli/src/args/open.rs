@@ -18,12 +18,21 @@ impl OpenArgs {
     /// Refuses addresses, each host:port, that other machines reach, unless the server is to be open. What has no
     /// address is left to who binds it.
     pub(crate) fn check<A: AsRef<str>>(self, addresses: impl IntoIterator<Item = A>) -> anyhow::Result<()> {
+        self.check_or(addresses, "")
+    }
+
+    /// The same for a server that can ask clients who they are: `more` is what else may be typed.
+    pub(crate) fn check_or<A: AsRef<str>>(
+        self,
+        addresses: impl IntoIterator<Item = A>,
+        more: &str,
+    ) -> anyhow::Result<()> {
         for address in addresses {
             let address = address.as_ref();
             ensure!(
                 self.open || is_of_this_machine(address),
                 "{address} is reached from other machines, and nothing keeps strangers out: type an address of this \
-                 machine, such as 127.0.0.1:7000, or --open if the network is yours alone"
+                 machine, such as 127.0.0.1:7000, or --open if the network is yours alone{more}"
             );
         }
         Ok(())

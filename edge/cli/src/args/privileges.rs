@@ -19,6 +19,14 @@ impl UserArgs {
     }
 }
 
+/// Does something as the user that a server becomes, if it does: what it reads again later it reads as that user.
+pub(crate) fn as_user<T>(user: Option<&User>, act: impl FnOnce() -> anyhow::Result<T>) -> anyhow::Result<T> {
+    match user {
+        Some(user) => user.act(act)?,
+        None => act(),
+    }
+}
+
 /// What the server may do.
 #[derive(Clone, Default, Debug, Args)]
 pub(crate) struct SandboxArgs {

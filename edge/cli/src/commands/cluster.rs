@@ -1,4 +1,5 @@
-//! `yonder cluster`: makes the members of a cluster, on the machine that has its authority. Nothing here is on a network.
+//! `yonder cluster`: makes the members of a cluster, on the machine that has its authority. Nothing here is on a
+//! network.
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;

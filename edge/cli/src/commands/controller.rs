@@ -30,12 +30,12 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn client(args: &AtArgs, timeout: Duration) -> ControllerClient {
-    ControllerClient::new(&args.at.to_string(), timeout)
+fn client(args: &AtArgs, timeout: Duration) -> anyhow::Result<ControllerClient> {
+    Ok(ControllerClient::new(&args.at.to_string(), timeout).with_credential(args.credential.of_client()?))
 }
 
 fn show_nodes(args: &NodesArgs) -> anyhow::Result<()> {
-    let nodes = client(&args.controller, ANSWER_TIMEOUT).nodes()?;
+    let nodes = client(&args.controller, ANSWER_TIMEOUT)?.nodes()?;
     if args.json {
         return nodes.iter().try_for_each(json_line);
     }
@@ -59,6 +59,7 @@ fn nodes_table(nodes: &[NodeView]) -> Vec<Vec<String>> {
         };
         vec![
             node.node.to_string(),
+            node.name.clone().unwrap_or_else(|| "-".to_owned()),
             condition(node.condition).to_owned(),
             format!("{used} of {}", format_bytes(node.memory_bytes)),
             node.regions.to_string(),
@@ -66,7 +67,7 @@ fn nodes_table(nodes: &[NodeView]) -> Vec<Vec<String>> {
             node.urls.join(","),
         ]
     });
-    titled(&["NODE", "STATE", "USED", "REGIONS", "MOVING", "URLS"], rows)
+    titled(&["NODE", "NAME", "STATE", "USED", "REGIONS", "MOVING", "URLS"], rows)
 }
 
 fn condition(condition: NodeCondition) -> &'static str {
@@ -80,7 +81,7 @@ fn condition(condition: NodeCondition) -> &'static str {
 }
 
 fn show_spaces(args: &SpacesArgs) -> anyhow::Result<()> {
-    let spaces = client(&args.controller, ANSWER_TIMEOUT).spaces()?;
+    let spaces = client(&args.controller, ANSWER_TIMEOUT)?.spaces()?;
     if args.json {
         return spaces.iter().try_for_each(json_line);
     }
@@ -97,13 +98,14 @@ fn spaces_table(spaces: &[SpaceView]) -> Vec<Vec<String>> {
     let rows = spaces.iter().map(|space| {
         let nodes: Vec<String> = space.nodes.iter().map(ToString::to_string).collect();
         let nodes = if nodes.is_empty() { "none".to_owned() } else { nodes.join(",") };
-        vec![space.pid.to_string(), space.regions.to_string(), format_bytes(space.allocated_bytes), nodes]
+        let tenant = space.tenant.clone().unwrap_or_else(|| "-".to_owned());
+        vec![space.pid.to_string(), tenant, space.regions.to_string(), format_bytes(space.allocated_bytes), nodes]
     });
-    titled(&["PID", "REGIONS", "ALLOCATED", "NODES"], rows)
+    titled(&["PID", "TENANT", "REGIONS", "ALLOCATED", "NODES"], rows)
 }
 
 fn undrain(args: &NodeNameArgs) -> anyhow::Result<()> {
-    client(&args.controller, ANSWER_TIMEOUT).undrain(&args.node)?;
+    client(&args.controller, ANSWER_TIMEOUT)?.undrain(&args.node)?;
     line(&format!("{} may have regions again", args.node))
 }
 
@@ -116,6 +118,7 @@ mod tests {
     fn nodes_are_a_table() {
         let view = |number: u64, condition| NodeView {
             node: yonder_placement::NodeId(number),
+            name: (number == 0xa1).then(|| "n1".to_owned()),
             urls: vec!["udp://10.0.0.2:7000".to_owned(), "tcp://10.0.0.2:7000".to_owned()],
             condition,
             memory_bytes: 4 << 30,
@@ -127,9 +130,9 @@ mod tests {
         let table = aligned(&nodes_table(&[view(0xa1, NodeCondition::Draining), view(0xa2, NodeCondition::Lost)]));
         assert_eq!(table.len(), 3);
         let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words(0), "NODE STATE USED REGIONS MOVING URLS");
-        assert_eq!(words(1), "00000000000000a1 draining 1 GiB of 4 GiB 5 1 udp://10.0.0.2:7000,tcp://10.0.0.2:7000");
-        assert!(words(2).starts_with("00000000000000a2 lost unknown of 4 GiB"), "{}", words(2));
+        assert_eq!(words(0), "NODE NAME STATE USED REGIONS MOVING URLS");
+        assert_eq!(words(1), "00000000000000a1 n1 draining 1 GiB of 4 GiB 5 1 udp://10.0.0.2:7000,tcp://10.0.0.2:7000");
+        assert!(words(2).starts_with("00000000000000a2 - lost unknown of 4 GiB"), "{}", words(2));
         let column = |row: usize, text: &str| table[row].find(text).unwrap();
         assert_eq!(column(0, "URLS"), column(1, "udp://"));
     }
@@ -141,12 +144,13 @@ mod tests {
             regions: nodes.len() as u64,
             allocated_bytes: (nodes.len() as u64) << 29,
             nodes: nodes.iter().map(|node| yonder_placement::NodeId(*node)).collect(),
+            tenant: nodes.is_empty().then(|| "app".to_owned()),
         };
         let table = aligned(&spaces_table(&[view(1 << 31, &[0xa1, 0xa2, 0xa3]), view((1 << 31) + 1, &[])]));
         let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words(0), "PID REGIONS ALLOCATED NODES");
-        assert_eq!(words(1), "2147483648 3 1.5 GiB 00000000000000a1,00000000000000a2,00000000000000a3");
-        assert_eq!(words(2), "2147483649 0 0 B none");
+        assert_eq!(words(0), "PID TENANT REGIONS ALLOCATED NODES");
+        assert_eq!(words(1), "2147483648 - 3 1.5 GiB 00000000000000a1,00000000000000a2,00000000000000a3");
+        assert_eq!(words(2), "2147483649 app 0 0 B none");
         assert_eq!(table[0].find("NODES"), table[1].find("00000000000000a1"));
     }
 }

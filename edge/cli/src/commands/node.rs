@@ -9,16 +9,18 @@ use std::sync::{Arc, mpsc};
 use anyhow::Context as _;
 use yonder::units::format_bytes;
 use yonder_controller::LinkCondition;
+use yonder_identity::{Credential, Role};
 use yonder_metrics::{Extra, ExtraKind, Sample};
 use yonder_node::{BoundNode, ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling};
 use yonder_process::{Entered, User};
 
-use crate::args::{NodeArgs, SandboxArgs};
+use crate::args::{NodeArgs, SandboxArgs, as_user};
 
 pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     args.open.check(args.listen.0.iter().filter_map(Listen::socket_address).chain(args.metrics.as_deref()))?;
     let user = args.sandbox.user.find()?;
-    let bound = Node::bind(config(args))?;
+    let credential = as_user(user.as_ref(), || args.credential.of_server(Role::Node))?;
+    let bound = Node::bind(config(args, credential))?;
     let bound_metrics = args.metrics.as_deref().map(yonder_metrics::bind).transpose()?;
     // Threads that are made from here on have no more rights than this one.
     confine(&args.sandbox, user.as_ref(), &bound)?;
@@ -71,7 +73,7 @@ fn confine(args: &SandboxArgs, user: Option<&User>, bound: &BoundNode) -> anyhow
     Ok(())
 }
 
-fn config(args: &NodeArgs) -> NodeConfig {
+fn config(args: &NodeArgs, credential: Option<Arc<Credential>>) -> NodeConfig {
     NodeConfig {
         page_bytes: args.page_size,
         data_threads: args.data_threads.and_then(NonZeroUsize::new),
@@ -80,6 +82,7 @@ fn config(args: &NodeArgs) -> NodeConfig {
             .as_ref()
             .map(|addresses| ControllerConfig { addresses: addresses.to_string(), region_bytes: args.region_size }),
         polling: if args.busy_poll { Polling::Busy } else { Polling::Adaptive(args.spin) },
+        credential,
         ..NodeConfig::new(args.listen.0.clone(), args.memory)
     }
 }
@@ -112,6 +115,12 @@ fn metrics(stats: &NodeStats) -> Vec<Extra> {
             ExtraKind::Counter,
             stats.refused_capabilities,
             "Requests refused for want of a right.",
+        ),
+        metric(
+            "yonder_node_refused_sessions_total",
+            ExtraKind::Counter,
+            stats.refused_sessions,
+            "Sessions asked for and not made.",
         ),
         metric("yonder_node_connections", ExtraKind::Gauge, stats.connections, "Connections open now."),
         metric("yonder_node_allocated_bytes", ExtraKind::Gauge, stats.allocated_bytes, "Bytes lent now."),

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use yonder_placement::{
-    Actions, Answer, Capabilities, Capability, ClusterId, Command, Config, Controller, Event, Key, Keys, NodeId,
+    Actions, Answer, Asker, Capabilities, Capability, ClusterId, Command, Config, Controller, Event, Key, Keys, NodeId,
     NodeReport, Registration, Request, Ticket,
 };
 use yonder_report::Quantity;
@@ -128,6 +128,7 @@ fn by_controller(nodes: &mut [Node], _: &mut ChaCha8Rng) -> Placed {
     for node in 0..cluster.nodes.len() {
         let facts = Registration {
             node: NodeId(node as u64),
+            name: None,
             urls: vec![format!("udp://10.0.0.{node}:7000")],
             memory_bytes: u64::from(NODE_PAGES) * PAGE.value as u64,
             page_bytes: PAGE.value as u64,
@@ -165,7 +166,7 @@ impl Cluster<'_> {
     /// The answer to a request, behind all that nodes have to do for it.
     fn ask(&mut self, request: Request) -> Answer {
         self.tickets += 1;
-        let mut actions = self.controller.handle(Event::Asked(Ticket(self.tickets), request), NOW);
+        let mut actions = self.controller.handle(Event::Asked(Ticket(self.tickets), Asker::local(), request), NOW);
         loop {
             let Actions { mut answers, commands, .. } = actions;
             if let Some((_, answer)) = answers.pop() {

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use yonder_controller::{
     ControllerClient, ControllerServer, LinkError, MemoryStore, MoveEnd, NodeAgent, NodeLink, Store,
 };
+use yonder_identity::Credential;
 use yonder_placement::{
     Capabilities, Capability, Config, MoveId, MoveOrder, NodeId, NodeReport, Pid, Placement, RegionReport, Registration,
 };
@@ -209,6 +210,7 @@ pub(crate) fn any_port() -> SocketAddr {
 /// A controller, its nodes and their network.
 pub(crate) struct Cluster {
     pub(crate) config: Config,
+    pub(crate) credential: Option<Arc<Credential>>,
     pub(crate) server: Option<ControllerServer>,
     pub(crate) address: SocketAddr,
     pub(crate) network: Network,
@@ -216,9 +218,14 @@ pub(crate) struct Cluster {
 
 impl Cluster {
     pub(crate) fn new(config: Config, store: Box<dyn Store>) -> Self {
-        let server = ControllerServer::start(any_port(), config, store).unwrap();
+        Self::of(config, store, None)
+    }
+
+    /// One that shows this credential and asks for one.
+    pub(crate) fn of(config: Config, store: Box<dyn Store>, credential: Option<Arc<Credential>>) -> Self {
+        let server = ControllerServer::start_as(any_port(), config, store, credential.clone()).unwrap();
         let address = server.address();
-        Self { config, server: Some(server), address, network: Network::default() }
+        Self { config, credential, server: Some(server), address, network: Network::default() }
     }
 
     pub(crate) fn in_memory() -> Self {
@@ -231,21 +238,36 @@ impl Cluster {
     }
 
     pub(crate) fn try_node(&self, node: u64, regions: u64) -> Result<NodeLink, LinkError> {
+        self.node_as(node, regions, None)
+    }
+
+    /// The same, with a credential of the node's own.
+    pub(crate) fn node_as(
+        &self,
+        node: u64,
+        regions: u64,
+        credential: Option<Arc<Credential>>,
+    ) -> Result<NodeLink, LinkError> {
         let host = || Host { regions_max: regions, secret: 1000 + node, ..Host::default() };
         self.network.hosts().entry(url(node)).or_insert_with(host);
         let facts = Registration {
             node: NodeId(node),
+            name: None,
             urls: vec![url(node)],
             memory_bytes: regions * REGION,
             page_bytes: PAGE,
             region_bytes: self.config.region_bytes,
         };
         let agent = FakeAgent { node, network: self.network.clone() };
-        NodeLink::start(&self.address.to_string(), facts, Box::new(agent))
+        NodeLink::start_as(&self.address.to_string(), facts, Box::new(agent), credential)
     }
 
     pub(crate) fn client(&self) -> ControllerClient {
         ControllerClient::new(&self.address.to_string(), TIMEOUT)
+    }
+
+    pub(crate) fn client_as(&self, credential: &Arc<Credential>) -> ControllerClient {
+        self.client().with_credential(Some(Arc::clone(credential)))
     }
 
     /// Stops the controller and starts it again at the same address.
@@ -261,7 +283,10 @@ impl Cluster {
                 Err(error) => assert!(Instant::now() < deadline, "{error}"),
             }
         }
-        self.server = Some(ControllerServer::start(self.address, self.config, store.take().unwrap()).unwrap());
+        self.server = Some(
+            ControllerServer::start_as(self.address, self.config, store.take().unwrap(), self.credential.clone())
+                .unwrap(),
+        );
     }
 }
 

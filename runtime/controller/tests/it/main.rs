@@ -9,4 +9,7 @@ mod etcd;
 mod etcd_server;
 mod failures;
 mod fake;
+mod identities;
 mod moves;
+mod roles;
+mod strangers;

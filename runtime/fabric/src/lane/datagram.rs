@@ -11,8 +11,9 @@ use yonder_client::{Client, Config, FRAGMENT_BYTES_MIN};
 use yonder_datagram::{DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait, path_mtu};
 use yonder_intercept::Kept;
 use yonder_units::Nanos;
-use yonder_wire::{HEADER_BYTES, split};
+use yonder_wire::{HEADER_BYTES, PROOF_BYTES, split, split_proven};
 
+use super::protection::Protector;
 use super::{Condition, Data, compose, sleep_on, take};
 
 /// Datagrams sent or received with one system call.
@@ -34,6 +35,8 @@ const RECEIVE_WAIT: Duration = Duration::from_millis(1);
 #[derive(Debug)]
 pub(super) struct DatagramLink {
     socket: Kept,
+    /// What messages are protected with, if they are.
+    protector: Option<Protector>,
     received: ReceiveBatch,
     requests: SendBatch,
     /// Datagrams that [`DatagramLink::wait`] has received and nobody has handled.
@@ -44,8 +47,8 @@ pub(super) struct DatagramLink {
 
 impl DatagramLink {
     /// A link over `socket`, and `config` fitted to what the network takes.
-    pub(super) fn new(socket: UdpSocket, config: Config) -> io::Result<(Self, Config)> {
-        let room = path_mtu(socket.as_fd())?.saturating_sub(NETWORK_HEADER_BYTES + HEADER_BYTES);
+    pub(super) fn new(socket: UdpSocket, protector: Option<Protector>, config: Config) -> io::Result<(Self, Config)> {
+        let room = path_mtu(socket.as_fd())?.saturating_sub(NETWORK_HEADER_BYTES + HEADER_BYTES + PROOF_BYTES);
         let fragment_bytes =
             (room / FRAGMENT_BYTES_UNIT * FRAGMENT_BYTES_UNIT).clamp(FRAGMENT_BYTES_MIN, FRAGMENT_BYTES_MAX);
         sockopt::set_socket_recv_buffer_size(&socket, RECEIVE_BUFFER_BYTES)?;
@@ -58,7 +61,14 @@ impl DatagramLink {
         );
         received.accept_trains(socket.as_fd());
         Ok((
-            Self { socket: Kept::new(socket.into()), received, requests, has_arrived: false, condition: Condition::Up },
+            Self {
+                socket: Kept::new(socket.into()),
+                protector,
+                received,
+                requests,
+                has_arrived: false,
+                condition: Condition::Up,
+            },
             Config { fragment_bytes, incast_bytes, ..config },
         ))
     }
@@ -77,6 +87,9 @@ impl DatagramLink {
 
     /// Fails if the network says that nobody listens there.
     fn try_exchange(&mut self, client: &mut Client, now: Nanos, data: &mut impl Data) -> io::Result<()> {
+        if let Some(protector) = &mut self.protector {
+            protector.follow();
+        }
         let taken = self.take_arrived(client, data);
         let sent = self.send(client, now, data)?;
         // What was sent now is not answered yet, and what had arrived before was taken: the next poll asks the kernel.
@@ -113,14 +126,19 @@ impl DatagramLink {
         }
         let now = yonder_clock::now();
         let mut taken = 0;
-        for datagram in self.received.datagrams() {
+        for datagram in self.received.datagrams_mut() {
             taken += 1;
             // What is no whole message, or was damaged, is lost like what the network loses: it will be asked for
             // again.
-            if let Ok(Some(message)) = split(datagram.bytes)
-                && message.bytes() == datagram.bytes.len()
-                && message.verify().is_ok()
-            {
+            let message = match &mut self.protector {
+                None => split(datagram.bytes).ok().flatten().filter(|message| message.bytes() == datagram.bytes.len()),
+                Some(protector) => {
+                    let length = datagram.bytes.len();
+                    let opened = protector.open(datagram.bytes, now).ok().flatten().filter(|(_, all)| *all == length);
+                    opened.and_then(|(bytes, _)| split_proven(&datagram.bytes[..bytes]).ok().flatten())
+                }
+            };
+            if let Some(message) = message.filter(|message| message.verify().is_ok()) {
                 take(client, &message, now, data);
                 self.condition = Condition::Up;
             }
@@ -134,7 +152,7 @@ impl DatagramLink {
         loop {
             let mut composed = 0;
             while let Some(room) = self.requests.room() {
-                let Some(bytes) = compose(client, now, data, room) else { break };
+                let Some(bytes) = compose(client, &mut self.protector, now, data, room) else { break };
                 self.requests.push(bytes, None);
                 composed += 1;
             }

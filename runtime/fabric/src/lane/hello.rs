@@ -10,15 +10,25 @@ use std::time::{Duration, Instant};
 
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags};
 use yonder_datagram::peer::Peer;
+use yonder_identity::{HandshakeError, IdentityError};
 use yonder_units::Narrow;
 use yonder_wire::{
-    Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, MessageBuffer, Welcome, WireError,
+    Body, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, MessageBuffer, PROOF_BYTES, Welcome, WireError,
+    split, split_proven,
 };
+
+use super::protection::Protector;
 
 /// Longest wait for a connection, or for the welcome.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(5);
 /// Time after which a greeting by datagram is sent again.
 const GREET_AGAIN: Duration = Duration::from_millis(200);
+/// First byte of a plain message.
+const PLAIN_LEAD: u8 = b'Y';
+/// Room for a greeting, protected or not.
+const HELLO_BYTES: usize = HEADER_BYTES + Greeting::BYTES + PROOF_BYTES;
+/// A greeting, and room.
+pub(super) type Hello = [u8; HELLO_BYTES];
 /// Room for a welcome.
 const BUFFER_BYTES: usize = 4096;
 
@@ -31,6 +41,12 @@ pub enum OpenError {
     /// What came back makes no sense.
     #[error("{0}")]
     Wire(#[from] WireError),
+    /// The files that say who this client is cannot be used.
+    #[error("{0}")]
+    Identity(#[from] IdentityError),
+    /// Node and client do not know each other.
+    #[error("{0}")]
+    Handshake(#[from] HandshakeError),
     /// The node refused the greeting.
     #[error("{0}")]
     Refused(ErrorCode),
@@ -56,13 +72,14 @@ pub(crate) struct Greeted {
 }
 
 /// Connects to a node over the network and greets it.
-pub(crate) fn dial_tcp(address: SocketAddr, home: Option<u32>) -> Result<Greeted, OpenError> {
+pub(super) fn dial_tcp(address: SocketAddr, protector: &mut Option<Protector>) -> Result<Greeted, OpenError> {
     let mut stream = TcpStream::connect_timeout(&address, WAIT_MAX)?;
     stream.set_nodelay(true)?;
     stream.set_read_timeout(Some(WAIT_MAX))?;
     stream.set_write_timeout(Some(WAIT_MAX))?;
-    stream.write_all(&hello(home))?;
-    let welcome = read_welcome(&mut stream)?;
+    let (hello, bytes) = hello(None, protector)?;
+    stream.write_all(&hello[..bytes])?;
+    let welcome = read_welcome(&mut stream, protector)?;
     Ok(Greeted { socket: stream.into(), welcome, file: None })
 }
 
@@ -76,9 +93,10 @@ pub(crate) fn dial_unix(path: &Path) -> Result<Greeted, OpenError> {
     socket.set_read_timeout(Some(WAIT_MAX))?;
     socket.set_write_timeout(Some(WAIT_MAX))?;
     let mut stream = DescriptorStream { socket, file: None };
-    let said = stream.socket.write_all(&hello(None));
+    let (hello, bytes) = hello(None, &mut None)?;
+    let said = stream.socket.write_all(&hello[..bytes]);
     // A node that refuses this user has not waited for the greeting.
-    let welcome = match (read_welcome(&mut stream), said) {
+    let welcome = match (read_welcome(&mut stream, &mut None), said) {
         (Ok(welcome), _) => welcome,
         (Err(OpenError::Io(_)), Err(error)) => return Err(error.into()),
         (Err(refused), _) => return Err(refused),
@@ -86,8 +104,11 @@ pub(crate) fn dial_unix(path: &Path) -> Result<Greeted, OpenError> {
     Ok(Greeted { socket: stream.socket.into(), welcome, file: stream.file })
 }
 
-/// A socket for datagrams to a node that has answered a greeting.
-pub(crate) fn dial_udp(address: SocketAddr) -> Result<(UdpSocket, Welcome), OpenError> {
+/// A socket for datagrams to a node that has answered a greeting, and the cookie of its address.
+pub(super) fn dial_udp(
+    address: SocketAddr,
+    protector: &mut Option<Protector>,
+) -> Result<(UdpSocket, Welcome, u64), OpenError> {
     let own: SocketAddr = match address {
         SocketAddr::V4(_) => (Ipv4Addr::UNSPECIFIED, 0).into(),
         SocketAddr::V6(_) => (Ipv6Addr::UNSPECIFIED, 0).into(),
@@ -95,16 +116,17 @@ pub(crate) fn dial_udp(address: SocketAddr) -> Result<(UdpSocket, Welcome), Open
     let socket = UdpSocket::bind(own)?;
     socket.connect(address)?;
     socket.set_read_timeout(Some(GREET_AGAIN))?;
-    let (hello, mut received) = (hello(None), [0; BUFFER_BYTES]);
+    let mut received = [0; BUFFER_BYTES];
     let end = Instant::now() + WAIT_MAX;
     let mut problem = OpenError::Io(io::Error::other("it does not answer"));
     while Instant::now() < end {
-        socket.send(&hello)?;
+        let (hello, bytes) = hello(None, protector)?;
+        socket.send(&hello[..bytes])?;
         match socket.recv(&mut received) {
-            Ok(bytes) => match welcome_in(&received[..bytes]) {
+            Ok(bytes) => match welcome_in(&mut received[..bytes], protector) {
                 Ok(Some((welcome, _))) => {
                     socket.set_read_timeout(None)?;
-                    return Ok((socket, welcome));
+                    return Ok((socket, welcome, cookie_in(&received)));
                 }
                 Ok(None) => {}
                 // Damaged on its way, or meant for the socket that had this port before: the next answer may be right.
@@ -117,18 +139,40 @@ pub(crate) fn dial_udp(address: SocketAddr) -> Result<(UdpSocket, Welcome), Open
     Err(problem)
 }
 
-/// The greeting as it is sent.
-pub(crate) fn hello(home: Option<u32>) -> [u8; HEADER_BYTES + Greeting::BYTES] {
-    let mut message = [0; HEADER_BYTES + Greeting::BYTES];
-    let (head, payload) = message.split_at_mut(HEADER_BYTES);
+/// The greeting as it is sent, and its length.
+pub(super) fn hello(home: Option<u32>, protector: &mut Option<Protector>) -> io::Result<(Hello, usize)> {
+    let mut message = [0; HELLO_BYTES];
+    let bytes = HELLO_BYTES - PROOF_BYTES;
+    let (head, payload) = message[..bytes].split_at_mut(HEADER_BYTES);
     Greeting { home }.write_to(payload);
     head.copy_from_slice(&Header::request(Kind::Hello, 1, 0, Greeting::BYTES.narrow_u32()).seal(payload));
-    message
+    let bytes = match protector {
+        None => Some(bytes),
+        Some(protector) => protector.seal(&mut message, bytes, yonder_clock::now()),
+    };
+    let bytes = bytes.ok_or_else(|| io::Error::other("the lane has sent all that its session lets it"))?;
+    Ok((message, bytes))
 }
 
-/// The welcome that `received` begins with, and its length; `None` until it is there as a whole.
-pub(crate) fn welcome_in(received: &[u8]) -> Result<Option<(Welcome, usize)>, OpenError> {
-    let Some(message) = yonder_wire::split(received)? else { return Ok(None) };
+/// The welcome that `received` begins with, and its length there; `None` until it is there as a whole.
+pub(super) fn welcome_in(
+    received: &mut [u8],
+    protector: &mut Option<Protector>,
+) -> Result<Option<(Welcome, usize)>, OpenError> {
+    // A node that does not know this client says so in plain.
+    let is_protected = received.first().is_some_and(|lead| *lead != PLAIN_LEAD);
+    let (message, taken) = match protector.as_mut().filter(|_| is_protected) {
+        None => {
+            let Some(message) = split(received)? else { return Ok(None) };
+            let taken = message.bytes();
+            (message, taken)
+        }
+        Some(protector) => {
+            let opened = protector.open(received, yonder_clock::now()).map_err(WireError::from)?;
+            let Some((bytes, taken)) = opened else { return Ok(None) };
+            (split_proven(&received[..bytes])?.ok_or(WireError::Length(bytes))?, taken)
+        }
+    };
     message.verify()?;
     let header = &message.header;
     if header.kind != Kind::Hello || header.direction != Direction::Answer {
@@ -137,10 +181,18 @@ pub(crate) fn welcome_in(received: &[u8]) -> Result<Option<(Welcome, usize)>, Op
     if header.is_refusal() {
         return Err(OpenError::Refused(header.code));
     }
-    Ok(Some((Welcome::from_bytes(message.payload)?, message.bytes())))
+    if protector.is_some() && !message.is_proven() {
+        return Err(OpenError::Wire(WireError::Checksum));
+    }
+    Ok(Some((Welcome::from_bytes(message.payload)?, taken)))
 }
 
-fn read_welcome(stream: &mut impl Read) -> Result<Welcome, OpenError> {
+/// The cookie in the header at the start of `received`, which was looked at.
+fn cookie_in(received: &[u8]) -> u64 {
+    split(received).ok().flatten().map_or(0, |message| message.header.cookie)
+}
+
+fn read_welcome(stream: &mut impl Read, protector: &mut Option<Protector>) -> Result<Welcome, OpenError> {
     let mut received = MessageBuffer::new(BUFFER_BYTES);
     loop {
         match stream.read(received.room()) {
@@ -152,7 +204,7 @@ fn read_welcome(stream: &mut impl Read) -> Result<Welcome, OpenError> {
             }
             Err(error) => return Err(error.into()),
         }
-        if let Some((welcome, bytes)) = welcome_in(received.pending())? {
+        if let Some((welcome, bytes)) = welcome_in(received.pending_mut(), protector)? {
             // Nothing was asked yet, so nothing more can have been answered.
             if bytes < received.pending().len() {
                 return Err(io::Error::other("it answers what nobody asked").into());

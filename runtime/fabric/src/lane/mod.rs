@@ -11,6 +11,7 @@ mod address;
 mod call;
 mod datagram;
 mod hello;
+mod protection;
 mod session;
 mod stream;
 
@@ -26,9 +27,12 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use yonder_client::{Client, Completion, Config, Operation, OperationId, Payload, Received, SubmitError, Transport};
 use yonder_datagram::DATAGRAM_BYTES_MAX;
 use yonder_units::Nanos;
-use yonder_wire::{DISCARD_BYTES_MAX, HEADER_BYTES, Header, Message, PAYLOAD_BYTES_MAX, Welcome};
+use yonder_wire::{
+    DISCARD_BYTES_MAX, HEADER_BYTES, Header, Message, PAYLOAD_BYTES_MAX, PROOF_BYTES, Welcome, split_proven,
+};
 
 use datagram::DatagramLink;
+use protection::Protector;
 use stream::{Arrival, StreamLink};
 
 pub use address::NodeAddress;
@@ -102,26 +106,30 @@ impl Lane {
         session: &Arc<NodeSession>,
         adjust: impl FnOnce(Config) -> Config,
     ) -> Result<Opened, OpenError> {
+        let mut cookie = 0;
         let (link, welcome, memory, config) = match address {
             NodeAddress::Udp(address) => {
-                let (socket, welcome) = hello::dial_udp(*address)?;
-                let (link, fitted) = DatagramLink::new(socket, client_config(Transport::Datagram)?)?;
+                let mut protector = protector(session, *address)?;
+                let (socket, welcome, proof) = hello::dial_udp(*address, &mut protector)?;
+                cookie = proof;
+                let (link, fitted) = DatagramLink::new(socket, protector, client_config(Transport::Datagram)?)?;
                 (Link::Datagram(link), welcome, None, fitted)
             }
-            NodeAddress::Tcp(address) => Self::over_stream(hello::dial_tcp(*address, None)?, Some(*address), session)?,
-            NodeAddress::Unix(path) => Self::over_stream(hello::dial_unix(path)?, None, session)?,
+            NodeAddress::Tcp(address) => {
+                let mut protector = protector(session, *address)?;
+                let greeted = hello::dial_tcp(*address, &mut protector)?;
+                Self::over_stream(greeted, Some(*address), protector, session)?
+            }
+            NodeAddress::Unix(path) => Self::over_stream(hello::dial_unix(path)?, None, None, session)?,
         };
         if !session.accept(&welcome) {
             return Err(OpenError::Forgotten);
         }
         let config = Config { discard_bytes: discard_bytes(&welcome), ..config };
-        let lane = Self {
-            client: Client::new(adjust(config)),
-            link,
-            condition: Condition::Up,
-            session: Arc::clone(session),
-            traffic: session.join(),
-        };
+        let mut client = Client::new(adjust(config));
+        client.prove(cookie);
+        let lane =
+            Self { client, link, condition: Condition::Up, session: Arc::clone(session), traffic: session.join() };
         Ok(Opened { lane, welcome, memory })
     }
 
@@ -129,11 +137,12 @@ impl Lane {
     fn over_stream(
         mut greeted: hello::Greeted,
         address: Option<SocketAddr>,
+        protector: Option<Protector>,
         session: &Arc<NodeSession>,
     ) -> Result<(Link, Welcome, Option<OwnedFd>, Config), OpenError> {
         let (welcome, memory) = (greeted.welcome, greeted.file.take());
         let config = Config { fragment_bytes: STREAM_FRAGMENT_BYTES, ..client_config(Transport::Stream)? };
-        let link = StreamLink::new(greeted, address, Arc::clone(session))?;
+        let link = StreamLink::new(greeted, address, protector, Arc::clone(session))?;
         Ok((Link::Stream(link), welcome, memory, config))
     }
 
@@ -191,7 +200,7 @@ impl Lane {
     #[must_use]
     pub fn payload_bytes_max(&self) -> usize {
         match self.link {
-            Link::Datagram(_) => PAYLOAD_BYTES_MAX.min(DATAGRAM_BYTES_MAX - HEADER_BYTES),
+            Link::Datagram(_) => PAYLOAD_BYTES_MAX.min(DATAGRAM_BYTES_MAX - HEADER_BYTES - PROOF_BYTES),
             Link::Stream(_) => PAYLOAD_BYTES_MAX,
         }
     }
@@ -297,7 +306,7 @@ fn exchange_on_stream(link: &mut StreamLink, client: &mut Client, now: Nanos, da
 fn send_on_stream(link: &mut StreamLink, client: &mut Client, now: Nanos, data: &mut impl Data) -> Condition {
     loop {
         while let Some(room) = link.requests.room_for_message() {
-            let Some(bytes) = compose(client, now, data, room) else { break };
+            let Some(bytes) = compose(client, &mut link.protector, now, data, room) else { break };
             link.requests.composed(bytes);
         }
         if link.requests.is_empty() {
@@ -315,24 +324,44 @@ fn send_on_stream(link: &mut StreamLink, client: &mut Client, now: Nanos, data: 
 /// Handles the whole messages that are there; they had arrived at `now`. False if the bytes are no messages.
 fn take_from_stream(link: &mut StreamLink, client: &mut Client, now: Nanos, data: &mut impl Data) -> bool {
     loop {
-        let message = match link.received.message() {
-            Ok(Some(message)) => message,
+        let opened = match &mut link.protector {
+            Some(protector) => protector.open(link.received.pending_mut(), now),
+            None => match link.received.message() {
+                Ok(message) => Ok(message.map(|message| (message.bytes(), message.bytes()))),
+                Err(_) => return false,
+            },
+        };
+        let (bytes, taken) = match opened {
+            Ok(Some(opened)) => opened,
             Ok(None) => return true,
             Err(_) => return false,
         };
+        let message = match &link.protector {
+            Some(_) => split_proven(&link.received.pending()[..bytes]),
+            None => link.received.message(),
+        };
         // A stream that damages messages is not worth keeping.
-        if message.verify().is_err() {
-            return false;
-        }
-        let bytes = message.bytes();
+        let Some(message) = message.ok().flatten().filter(|message| message.verify().is_ok()) else { return false };
         take(client, &message, now, data);
-        link.received.consume(bytes);
+        link.received.consume(taken);
     }
+}
+
+/// What a lane to the node at `address` protects its messages with, if it does. Makes a session if it must.
+fn protector(session: &NodeSession, address: SocketAddr) -> Result<Option<Protector>, OpenError> {
+    let Some((protector, incarnation)) = session.sessions.lane(address)? else { return Ok(None) };
+    if session.know(incarnation) { Ok(Some(protector)) } else { Err(OpenError::Forgotten) }
 }
 
 /// Composes the next message of `client` at the start of `room`, and returns its length.
 #[inline]
-fn compose(client: &mut Client, now: Nanos, data: &mut impl Data, room: &mut [u8]) -> Option<usize> {
+fn compose(
+    client: &mut Client,
+    protector: &mut Option<Protector>,
+    now: Nanos,
+    data: &mut impl Data,
+    room: &mut [u8],
+) -> Option<usize> {
     let next = client.transmit(now)?;
     let (head, rest) = room.split_at_mut(HEADER_BYTES);
     let payload = match next.payload {
@@ -350,6 +379,10 @@ fn compose(client: &mut Client, now: Nanos, data: &mut impl Data, room: &mut [u8
     };
     head.copy_from_slice(&next.header.seal(payload));
     let bytes = HEADER_BYTES + payload.len();
+    let bytes = match protector {
+        None => bytes,
+        Some(protector) => protector.seal(room, bytes, now)?,
+    };
     client.count_sent(bytes);
     Some(bytes)
 }

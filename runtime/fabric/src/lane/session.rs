@@ -9,8 +9,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use yonder_client::Stats;
+use yonder_identity::Credential;
+use yonder_session::Protection;
 use yonder_wire::Welcome;
 
+use super::protection::Sessions;
 use crate::Counter;
 
 /// One node, as its client knows it.
@@ -20,6 +23,8 @@ pub struct NodeSession {
     is_lost: AtomicBool,
     /// Of every lane there was.
     traffic: Mutex<Vec<Arc<Traffic>>>,
+    /// How the node knows who asks, if it wants to.
+    pub(super) sessions: Sessions,
 }
 
 /// Bytes that one lane has exchanged with the node, written by its owner.
@@ -38,12 +43,38 @@ impl Traffic {
 }
 
 impl NodeSession {
-    /// Notes a welcome. False if the node is lost.
-    pub(crate) fn accept(&self, welcome: &Welcome) -> bool {
-        if *self.incarnation.get_or_init(|| welcome.incarnation) != welcome.incarnation {
+    /// One whose lanes show this credential, or none, and protect each message like this. By default it is the one that
+    /// the environment names, and messages are encrypted.
+    #[must_use]
+    pub fn with(credential: Option<Arc<Credential>>, protection: Protection) -> Self {
+        Self { sessions: Sessions::of(credential, protection), ..Self::default() }
+    }
+
+    /// One whose lanes show what the environment names, if it does, and protect each message like this.
+    #[must_use]
+    pub fn protecting(protection: Protection) -> Self {
+        Self { sessions: Sessions::protecting(protection), ..Self::default() }
+    }
+
+    /// Makes another session with the node if the present one is old, or nothing is heard of the node under it
+    /// (`is_silent`). To be called now and then, where it is no harm to wait for some seconds.
+    pub(crate) fn renew(&self, is_silent: bool) {
+        if let Some(incarnation) = self.sessions.renew(is_silent) {
+            self.know(incarnation);
+        }
+    }
+
+    /// Notes which incarnation of the node has answered. False if the node is lost.
+    pub(super) fn know(&self, incarnation: u64) -> bool {
+        if *self.incarnation.get_or_init(|| incarnation) != incarnation {
             self.lose();
         }
         !self.is_lost()
+    }
+
+    /// Notes a welcome. False if the node is lost.
+    pub(crate) fn accept(&self, welcome: &Welcome) -> bool {
+        self.know(welcome.incarnation)
     }
 
     /// The counters of a new lane.

@@ -16,6 +16,7 @@ use yonder_units::Nanos;
 use yonder_wire::{MESSAGE_BYTES_MAX, MessageBuffer};
 
 use super::hello::{Greeted, hello, welcome_in};
+use super::protection::Protector;
 use super::{Condition, NodeSession};
 
 /// Bytes of each of the two buffers: some 60 pages a system call.
@@ -62,6 +63,8 @@ pub(super) struct StreamLink {
     /// The thread of the node that serves this lane.
     home: u32,
     state: State,
+    /// What messages are protected with, if they are.
+    pub(super) protector: Option<Protector>,
     /// Pause before the attempt after next; 0 while the connection is known to work.
     backoff: Nanos,
     /// What has arrived and is not yet handled.
@@ -75,6 +78,7 @@ impl StreamLink {
     pub(super) fn new(
         greeted: Greeted,
         address: Option<SocketAddr>,
+        protector: Option<Protector>,
         session: Arc<NodeSession>,
     ) -> std::io::Result<Self> {
         let socket = Kept::new(greeted.socket);
@@ -88,6 +92,7 @@ impl StreamLink {
             address,
             home: greeted.welcome.home,
             state: State::Up { socket },
+            protector,
             backoff: 0,
             received: MessageBuffer::new(BUFFER_BYTES),
             requests: MessageBuffer::new(BUFFER_BYTES),
@@ -193,9 +198,13 @@ impl StreamLink {
         if !matches!(sockopt::socket_error(socket), Ok(Ok(()))) {
             return self.fail(now);
         }
-        let hello = hello(Some(self.home));
-        self.requests.room()[..hello.len()].copy_from_slice(&hello);
-        self.requests.received(hello.len());
+        if let Some(protector) = &mut self.protector {
+            // A connection belongs to one session, so a lane goes over to another one here.
+            protector.follow();
+        }
+        let Ok((hello, bytes)) = hello(Some(self.home), &mut self.protector) else { return self.fail(now) };
+        self.requests.room()[..bytes].copy_from_slice(&hello[..bytes]);
+        self.requests.received(bytes);
         // A fresh socket has room for a greeting; one that does not take it is broken.
         if send_pending(socket, &mut self.requests).is_err() || !self.requests.is_empty() {
             return self.fail(now);
@@ -210,7 +219,7 @@ impl StreamLink {
         if receive_once(socket, &mut self.received).is_err() {
             return self.fail(now);
         }
-        match welcome_in(self.received.pending()) {
+        match welcome_in(self.received.pending_mut(), &mut self.protector) {
             Ok(None) => return,
             Ok(Some((welcome, bytes))) if self.session.accept(&welcome) => {
                 self.received.consume(bytes);

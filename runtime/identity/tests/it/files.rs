@@ -96,6 +96,7 @@ fn a_name_is_of_one_member() {
     world.authority.renew(Role::Node, "n1", DAY).unwrap();
     assert_eq!(world.authority.revoke("n1").unwrap(), 2, "both certificates");
     assert!(matches!(world.authority.revoke("n1"), Err(IdentityError::NoMember { .. })));
+    assert!(world.authority.renew(Role::Node, "n1", DAY).is_err(), "what was revoked is not renewed");
     // The name is free again, and the new member is not revoked.
     let server = world.load(Role::Controller, "c1");
     let path = world.file("n1-again.pem");

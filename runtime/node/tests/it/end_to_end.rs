@@ -18,6 +18,7 @@ mod once;
 mod peers;
 mod proxy;
 mod raw;
+mod secured;
 mod spaces;
 mod strangers;
 mod testbed;

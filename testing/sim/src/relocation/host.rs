@@ -97,6 +97,7 @@ impl Host {
     pub(super) fn facts(&self) -> Registration {
         Registration {
             node: self.id,
+            name: None,
             urls: vec![format!("tcp://{}:1", self.id)],
             memory_bytes: u64::from(PAGES) * PAGE_BYTES,
             page_bytes: PAGE_BYTES,

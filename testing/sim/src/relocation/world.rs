@@ -6,8 +6,8 @@ use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use yonder_placement::{
-    Actions, Answer, Change, ClusterId, Config, Controller, Event, Key, Keys, NodeId, Outcome, Pid, Record, RecordKey,
-    Request, Ticket,
+    Actions, Answer, Asker, Change, ClusterId, Config, Controller, Event, Key, Keys, NodeId, Outcome, Pid, Record,
+    RecordKey, Request, Ticket,
 };
 use yonder_simulation::{Counts, Trace};
 use yonder_units::Nanos;
@@ -419,7 +419,7 @@ impl World {
 
     pub(super) fn ask(&mut self, request: Request) {
         self.next_ticket += 1;
-        self.handle(Event::Asked(Ticket(self.next_ticket), request));
+        self.handle(Event::Asked(Ticket(self.next_ticket), Asker::local(), request));
     }
 
     fn handle(&mut self, event: Event) {

@@ -29,9 +29,9 @@ pub(super) fn run(args: &DrainArgs) -> anyhow::Result<()> {
     })?;
     let mut watch = Watch::new(name, Instant::now());
     // Before anything has moved.
-    watch.begin(&client(controller, ANSWER_TIMEOUT).nodes()?);
-    client(controller, ANSWER_TIMEOUT).start_drain(&watch.to_drain())?;
-    let mut client = client(controller, TAKEOVER_TIMEOUT);
+    watch.begin(&client(controller, ANSWER_TIMEOUT)?.nodes()?);
+    client(controller, ANSWER_TIMEOUT)?.start_drain(&watch.to_drain())?;
+    let mut client = client(controller, TAKEOVER_TIMEOUT)?;
     let progress = Progress::new();
     progress.show(0, watch.most);
     loop {
@@ -149,9 +149,12 @@ impl Watch {
     }
 }
 
-/// The node with this number or URL. Of several with one URL it is the one that is there, as the controller takes it.
+/// The node with this number, name or URL. Of several with one URL it is the one that is there, as the controller
+/// takes it.
 fn named<'nodes>(nodes: &'nodes [NodeView], name: &str) -> Option<&'nodes NodeView> {
-    let is_named = |view: &&NodeView| view.node.to_string() == name || view.urls.iter().any(|url| url == name);
+    let is_named = |view: &&NodeView| {
+        view.node.to_string() == name || view.name.as_deref() == Some(name) || view.urls.iter().any(|url| url == name)
+    };
     nodes.iter().filter(is_named).min_by_key(|view| match view.condition {
         NodeCondition::Serving | NodeCondition::Draining | NodeCondition::Drained => 0,
         NodeCondition::Silent => 1,
@@ -198,6 +201,7 @@ mod tests {
     fn view(node: u64, condition: NodeCondition, regions: u64) -> NodeView {
         NodeView {
             node: NodeId(node),
+            name: None,
             urls: vec!["tcp://10.0.0.2:7000".to_owned()],
             condition,
             memory_bytes: 1 << 30,

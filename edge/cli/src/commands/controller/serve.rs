@@ -9,10 +9,11 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use yonder::units::format_bytes;
 use yonder_controller::{ControllerClient, ControllerServer, EmbeddedStore, EtcdStore, Leadership, Store, StoreError};
+use yonder_identity::{Credential, Role};
 use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Sample};
 use yonder_placement::{Config, NodeCondition, NodeView};
 
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, as_user};
 
 /// Where all that controllers keep in etcd is.
 const ETCD_PREFIX: &str = "yonder/";
@@ -29,12 +30,17 @@ enum Event {
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let address = args.listen.as_ref().context("no --listen: type one such as tcp://127.0.0.1:7400")?.resolve()?;
-    args.open.check(std::iter::once(address.to_string()).chain(args.metrics.clone()))?;
+    let user = args.user.find()?;
+    let credential = as_user(user.as_ref(), || args.credential.of_server(Role::Controller))?;
+    // Strangers are kept out by the credential, but metrics are told to all.
+    if credential.is_none() {
+        args.open.check_or([address.to_string()], ", or --identity FILE or --key FILE")?;
+    }
+    args.open.check(args.metrics.as_ref())?;
     let lease = u64::try_from(args.lease.as_nanos()).context("--lease is too long: type one such as 3s")?;
     let config = Config { region_bytes: args.region_size, lease, ..Config::default() };
     // Before anything is waited for.
     config.check()?;
-    let user = args.user.find()?;
     // Of several controllers on one etcd only that which leads may be connected to.
     let bound = if args.etcd.is_empty() { Some(Sockets::bind(args, address)?) } else { None };
     if let Some(user) = &user {
@@ -48,9 +54,9 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     })?;
     let Some((store, place)) = open_store(args, address, happens, &events)? else { return Ok(()) };
     let sockets = bound.map_or_else(|| Sockets::bind(args, address), Ok)?;
-    let server = Arc::new(ControllerServer::start_on(sockets.listener, config, store)?);
+    let server = Arc::new(ControllerServer::start_on(sockets.listener, config, store, credential.clone())?);
     let listens = server.address();
-    let metrics = sockets.metrics.map(|bound| serve_metrics(bound, listens)).transpose()?;
+    let metrics = sockets.metrics.map(|bound| serve_metrics(bound, listens, credential.clone())).transpose()?;
     eprintln!(
         "yonder controller: nodes and clients at tcp://{listens}, regions of {}, state in {place}; Ctrl-C ends it",
         format_bytes(args.region_size)
@@ -134,8 +140,13 @@ fn without_etcd(endpoints: &[String], error: StoreError) -> anyhow::Error {
 }
 
 /// Serves what the controller at `controller` tells every client, as metrics.
-fn serve_metrics(bound: BoundMetrics, controller: SocketAddr) -> anyhow::Result<MetricsServer> {
-    let client = Mutex::new(ControllerClient::new(&reachable(controller).to_string(), METRICS_TIMEOUT));
+fn serve_metrics(
+    bound: BoundMetrics,
+    controller: SocketAddr,
+    credential: Option<Arc<Credential>>,
+) -> anyhow::Result<MetricsServer> {
+    let client = ControllerClient::new(&reachable(controller).to_string(), METRICS_TIMEOUT);
+    let client = Mutex::new(client.with_credential(credential));
     let sample = move || {
         let asked = client.lock().unwrap_or_else(PoisonError::into_inner).nodes();
         // A controller that ends, or waits for its store, shows nothing rather than no nodes.

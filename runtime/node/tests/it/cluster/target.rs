@@ -58,6 +58,7 @@ impl Target {
         let dropped = Arc::new(Mutex::new(Vec::new()));
         let facts = Registration {
             node: NodeId(INCARNATION),
+            name: None,
             urls: vec![format!("tcp://{address}")],
             memory_bytes: MEMORY_BYTES,
             page_bytes: PAGE,

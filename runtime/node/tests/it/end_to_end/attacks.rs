@@ -5,7 +5,7 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use yonder_node::{Node, NodeConfig};
-use yonder_wire::{ErrorCode, Kind};
+use yonder_wire::{Body, ErrorCode, Greeting, Kind};
 
 use crate::end_to_end::raw::{Raw, fresh};
 use crate::end_to_end::testbed::{NETWORKS, Network, PAGE, address, node, wait_for};
@@ -58,10 +58,10 @@ fn a_host_whose_lanes_all_have_a_right_has_its_share_and_no_more() {
     let (space, start) = first.create_memory(1);
     let mut lanes: Vec<Raw> = (1..CONNECTIONS_MAX / 2).map(|_| Raw::open_from(&node, host(1))).collect();
     assert!(lanes.iter_mut().all(|lane| lane.read(space, start) == Ok(0)));
-    let mut greeting = [0; 8];
+    let mut greeting = [0; Greeting::BYTES];
     yonder_wire::Body::write_to(&yonder_wire::Greeting { home: None }, &mut greeting);
     let mut more = Raw::connect_from(&node, host(1));
-    more.send(&crate::end_to_end::messages::sealed(&fresh(Kind::Hello, 8), &greeting));
+    more.send(&crate::end_to_end::messages::sealed(&fresh(Kind::Hello, Greeting::BYTES as u32), &greeting));
     assert_eq!(more.receive().map(|(header, _)| header.code), Some(ErrorCode::Busy));
     assert!(lanes.iter_mut().all(|lane| lane.read(space, start) == Ok(0)));
     Raw::open_from(&node, VICTIM).create_memory(1);

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 
 use yonder_fabric::Status;
 use yonder_node::Node;
-use yonder_wire::{Body, ErrorCode, Greeting, Header, Kind, Welcome};
+use yonder_wire::{Body, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Welcome};
 
 use crate::end_to_end::messages::{Messages, sealed};
 use crate::end_to_end::raw::{Raw, fresh, page_of};
@@ -51,7 +51,7 @@ fn bad_peers_lose_their_connection_and_hurt_nobody() {
     let garbage: Vec<u8> = (0..5000).map(|_| dice.below(256) as u8).collect();
     let ping = Header::request(Kind::Ping, 1, 0, 0).seal(&[]).to_vec();
     let mut huge = sealed(&Header::request(Kind::Write, 1, start.0, 0), &[]);
-    huge[12..16].copy_from_slice(&u32::MAX.to_le_bytes());
+    huge[28..32].copy_from_slice(&u32::MAX.to_le_bytes());
     let answer = sealed(&Header::request(Kind::Write, 1, start.0, 4096).answer(1, 4096), &[]);
     let short_hello = sealed(&Header::request(Kind::Hello, 1, 0, 3), &[1, 2, 3]);
     let http = b"GET / HTTP/1.1\r\nHost: a\r\nUser-Agent: a browser that has lost its way entirely\r\n\r\n".to_vec();
@@ -122,7 +122,7 @@ fn a_peer_that_does_not_read_its_replies_hurts_nobody() {
     }
     // Once it reads, it gets every answer.
     greedy.stream.set_nonblocking(false).unwrap();
-    for _ in 0..asked / 64 {
+    for _ in 0..asked / HEADER_BYTES {
         let (header, payload) = greedy.receive().expect("the connection stands");
         assert_eq!((header.kind, header.code, payload.len()), (Kind::Read, ErrorCode::None, length as usize));
     }

@@ -13,13 +13,16 @@ use yonder_wire::{
 use crate::end_to_end::messages::{Messages, sealed};
 use crate::end_to_end::testbed::{PAGE, TIMEOUT};
 
+/// Where the cookie is in a header.
+const COOKIE_AT: std::ops::Range<usize> = 4..12;
 /// Requests of all clients have names of their own.
 static NEXT_ID: AtomicU64 = AtomicU64::new(1000);
 
 /// A client.
 pub(crate) enum Raw {
     Stream(Messages),
-    Datagrams(UdpSocket),
+    /// With the cookie of its address, once the node has told it.
+    Datagrams(UdpSocket, u64),
 }
 
 /// An address space and a right to it.
@@ -27,6 +30,24 @@ pub(crate) enum Raw {
 pub(crate) struct Grant {
     pub(crate) pid: u32,
     pub(crate) capability: u128,
+}
+
+/// The message with this cookie: whole if it was whole, and damaged if it was damaged.
+fn with_cookie(bytes: &[u8], cookie: u64) -> Vec<u8> {
+    match split(bytes) {
+        Ok(Some(message)) if message.verify().is_ok() => {
+            let header = Header { cookie, ..message.header };
+            let rest = &bytes[message.bytes()..];
+            [&header.seal(message.payload)[..], message.payload, rest].concat()
+        }
+        _ => {
+            let mut bytes = bytes.to_vec();
+            if let Some(place) = bytes.get_mut(COOKIE_AT) {
+                place.copy_from_slice(&cookie.to_le_bytes());
+            }
+            bytes
+        }
+    }
 }
 
 /// What an answer is, but for its time: the refusal or the payload.
@@ -52,7 +73,7 @@ impl Raw {
                 let socket = UdpSocket::bind(from).unwrap();
                 socket.connect(address).unwrap();
                 socket.set_read_timeout(Some(TIMEOUT)).unwrap();
-                Self::Datagrams(socket)
+                Self::Datagrams(socket, 0)
             }
             Listen::Shm(_) => panic!("no messages for data go there"),
         }
@@ -84,7 +105,10 @@ impl Raw {
     pub(crate) fn send(&mut self, bytes: &[u8]) {
         match self {
             Self::Stream(messages) => std::io::Write::write_all(&mut messages.stream, bytes).unwrap(),
-            Self::Datagrams(socket) => assert_eq!(socket.send(bytes).unwrap(), bytes.len()),
+            Self::Datagrams(socket, cookie) => {
+                let bytes = with_cookie(bytes, *cookie);
+                assert_eq!(socket.send(&bytes).unwrap(), bytes.len());
+            }
         }
     }
 
@@ -92,12 +116,13 @@ impl Raw {
     pub(crate) fn receive(&mut self) -> Option<(Header, Vec<u8>)> {
         match self {
             Self::Stream(messages) => messages.receive(),
-            Self::Datagrams(socket) => {
+            Self::Datagrams(socket, cookie) => {
                 let mut buffer = vec![0; 1 << 16];
                 let bytes = socket.recv(&mut buffer).expect("the node answers");
                 let message = split(&buffer[..bytes]).unwrap().expect("answers are whole");
                 message.verify().unwrap();
                 assert_eq!(message.bytes(), bytes);
+                *cookie = message.header.cookie;
                 Some((message.header, message.payload.to_vec()))
             }
         }

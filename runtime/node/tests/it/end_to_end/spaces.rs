@@ -21,8 +21,8 @@ fn memory_of_a_lease_that_ends_is_free_and_its_owner_is_told() {
             raw.ask(&kept.request(Kind::Ping, 0, 0), &[]).expect("a lease that is renewed does not end");
             (node.stats().allocated_bytes == before + PAGE).then_some(())
         });
-        assert_eq!(raw.read(left, left_at), Err(ErrorCode::BadAddress));
-        assert_eq!(raw.write(left, left_at, 1), Err(ErrorCode::BadAddress));
+        assert_eq!(raw.read(left, left_at), Err(ErrorCode::BadCapability));
+        assert_eq!(raw.write(left, left_at, 1), Err(ErrorCode::BadCapability));
         assert_eq!(raw.ask(&left.request(Kind::Ping, 0, 0), &[]), Err(ErrorCode::BadCapability));
         assert_eq!(raw.allocate(left, 1), Err(ErrorCode::BadCapability));
         assert_eq!(raw.read(kept, kept_at), Ok(0xbb));

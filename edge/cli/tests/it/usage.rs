@@ -76,6 +76,7 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["controller", "list"], "'list'", "yonder controller --help"),
         (&["controller", "nodes"], "--at", "yonder controller nodes --help"),
         (&["controller", "nodes", "--at", "here"], "'here'", "HOST:PORT"),
+        (&["controller", "nodes", "--at", &taken, "--identity", "a", "--key", "b"], "--key", "nodes --help"),
         (&["controller", "spaces"], "--at", "yonder controller spaces --help"),
         (&["controller", "drain", "--at", &taken], "<NODE>", "yonder controller drain --help"),
         (&["cluster", "add", "king", "arthur"], "'king'", "operator"),

@@ -1,0 +1,135 @@
+//! Peers that want the controller's time or memory for themselves: they are cut off, and the others are served.
+
+use std::io::Write as _;
+use std::time::Duration;
+
+use yonder_controller::{ClientError, FromController, LinkError, MemoryStore, ToController};
+use yonder_identity::Role;
+use yonder_placement::{Config, Refusal, Request};
+
+use crate::fake::{Cluster, config, until};
+use crate::identities::{Members, Raw, register};
+
+/// Each of them once kept the controller for half a second.
+#[test]
+fn those_who_ask_and_do_not_read_keep_no_others() {
+    const FLOODERS: usize = 3;
+    let cluster = Cluster::in_memory();
+    let mut client = cluster.client();
+    for _ in 0..64 {
+        client.create_space().unwrap();
+    }
+    let mut text = Vec::new();
+    let ask = ToController::Ask { id: 1, request: Request::Spaces { from: yonder_placement::Pid::FIRST } };
+    for _ in 0..200 {
+        serde_json::to_writer(&mut text, &ask).unwrap();
+        text.push(b'\n');
+    }
+    std::thread::scope(|scope| {
+        for _ in 0..FLOODERS {
+            let raw = Raw::new(cluster.address, None);
+            raw.stream.socket().set_write_timeout(Some(Duration::from_secs(20))).unwrap();
+            let text = &text;
+            // It ends when it is cut off.
+            scope.spawn(move || while { &raw.stream }.write_all(text).is_ok() {});
+        }
+        for _ in 0..10 {
+            assert_eq!(client.nodes().unwrap(), []);
+        }
+    });
+    assert_eq!(client.nodes().unwrap(), []);
+}
+
+#[test]
+fn those_who_are_no_nodes_have_short_lines() {
+    let mut members = Members::new();
+    let plain = Cluster::in_memory();
+    let named = members.cluster(config());
+    let tenant = members.add(Role::Tenant, "app");
+    for (cluster, credential, begins) in [
+        (&plain, None, "{\"ask\":"),
+        (&plain, None, "["),
+        (&named, Some(&*tenant), "{\"ask\":"),
+        // It says that it is a node, and is none.
+        (&named, Some(&*tenant), "{\"register\":"),
+    ] {
+        let raw = &mut Raw::new(cluster.address, credential);
+        let text = [begins, &"x".repeat(70 << 10)].concat();
+        // The controller has seen enough before all of it is there.
+        let _ = raw.stream.write_all(text.as_bytes());
+        let cause = raw.cause();
+        assert!(cause.contains("more than 65536 bytes"), "{cause}");
+    }
+}
+
+/// Once 4,096 of them could hold 4 MiB each.
+#[test]
+fn half_lines_of_all_peers_together_are_bounded() {
+    const PEERS: usize = 24;
+    let cluster = Cluster::in_memory();
+    let text = ["{\"register\":", &"x".repeat((4 << 20) - 100)].concat();
+    let peers = std::thread::scope(|scope| {
+        let peers = [(); PEERS].map(|()| {
+            let (mut raw, text) = (Raw::new(cluster.address, None), &text);
+            scope.spawn(move || {
+                // One that is cut off early cannot send all of it.
+                let _ = raw.stream.write_all(text.as_bytes());
+                raw
+            })
+        });
+        peers.map(|peer| peer.join().unwrap())
+    });
+    for peer in &peers {
+        peer.stream.socket().set_nonblocking(true).unwrap();
+    }
+    let is_held = |peer: &&Raw| {
+        let looked = peer.stream.socket().peek(&mut [0]);
+        looked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
+    };
+    until("those that are too many are cut off", || (peers.iter().filter(is_held).count() <= 16).then_some(()));
+    let told = peers.into_iter().find(|peer| peer.stream.socket().peek(&mut [0]).is_ok_and(|count| count == 1));
+    let mut told = told.expect("those that are cut off are told why");
+    assert!(told.cause().contains("too many long lines"));
+    // Others are served all the same.
+    assert_eq!(cluster.client().nodes().unwrap(), []);
+    let _node = cluster.node(1, 10);
+}
+
+#[test]
+fn one_program_makes_so_many_spaces_and_others_theirs() {
+    let config = Config { spaces_per_maker_max: 3, ..config() };
+    let mut members = Members::new();
+    let cluster = members.cluster(config);
+    let mut greedy = cluster.client_as(&members.add(Role::Tenant, "greedy"));
+    let spaces = [(); 3].map(|()| greedy.create_space().unwrap());
+    let error = greedy.create_space().unwrap_err();
+    assert!(matches!(&error, ClientError::Refused(Refusal::TooManySpaces { spaces_max: 3, .. })), "{error}");
+    assert!(error.to_string().contains("tenant greedy has 3 address spaces"), "{error}");
+    cluster.client_as(&members.add(Role::Tenant, "other")).create_space().unwrap();
+    greedy.destroy_space(spaces[0].pid, spaces[0].keys.owner).unwrap();
+    greedy.create_space().unwrap();
+    // Without names an address counts.
+    let plain = Cluster::new(config, Box::new(MemoryStore::default()));
+    for _ in 0..3 {
+        plain.client().create_space().unwrap();
+    }
+    assert!(plain.client().create_space().unwrap_err().to_string().contains("127.0.0.1 has 3 address spaces"));
+}
+
+#[test]
+fn one_address_has_so_many_nodes_without_names() {
+    let cluster = Cluster::new(Config { nodes_per_source_max: 3, ..config() }, Box::new(MemoryStore::default()));
+    let mut fakes: Vec<Raw> = (1..=3)
+        .map(|node| {
+            let mut raw = Raw::new(cluster.address, None);
+            raw.say(&register(node, None));
+            assert!(matches!(raw.hear(), FromController::Registered { .. }));
+            raw
+        })
+        .collect();
+    let error = cluster.try_node(4, 10).unwrap_err();
+    let told = "3 nodes are connected from 127.0.0.1 already";
+    assert!(matches!(&error, LinkError::TurnedAway { cause, .. } if cause.contains(told)), "{error}");
+    drop(fakes.pop());
+    until("there is room again", || cluster.try_node(4, 10).ok());
+}

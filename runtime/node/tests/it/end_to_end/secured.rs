@@ -1,0 +1,342 @@
+//! A node that wants to know who asks: honest clients under its sessions, and attackers beside them.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::num::NonZeroUsize;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use yonder_client::Operation;
+use yonder_fabric::lane::{CallError, Lane, NodeAddress, NodeSession, OpenError, call};
+use yonder_identity::{Authority, Credential, Role, SharedKey};
+use yonder_node::{Listen, Node, NodeConfig};
+use yonder_session::{Cipher, Protection, SessionGrant, SessionNumber, SessionRequest, SessionSecret, seal};
+use yonder_wire::{Body, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, PROOF_BYTES, split};
+
+use crate::end_to_end::raw::{Raw, fresh};
+use crate::end_to_end::testbed::{NETWORKS, Network, PAGE, TIMEOUT, address, wait_for};
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+const PROTECTIONS: [Protection; 2] = [Protection::Authenticated, Protection::Encrypted];
+
+/// A key that all of a small cluster share.
+fn shared_key(folder: &Path, name: &str) -> Arc<Credential> {
+    let path = folder.join(name);
+    SharedKey::generate().unwrap().write(&path).unwrap();
+    load(&path)
+}
+
+fn load(path: &Path) -> Arc<Credential> {
+    Arc::new(Credential::load(path).unwrap())
+}
+
+/// The file of a new member of a cluster.
+fn member(authority: &mut Authority, folder: &Path, role: Role, name: &str) -> PathBuf {
+    let path = folder.join(format!("{name}.pem"));
+    authority.add(role, name, DAY).unwrap().write(&path).unwrap();
+    path
+}
+
+fn node(network: Network, credential: &Arc<Credential>) -> Node {
+    let mut config = NodeConfig::new(vec![network.listen("127.0.0.1:0")], 64 * PAGE);
+    config.page_bytes = Some(PAGE);
+    config.data_threads = NonZeroUsize::new(2);
+    config.credential = Some(Arc::clone(credential));
+    wait_for(|| Node::start(config.clone()).ok())
+}
+
+fn open(node: &Node, session: &Arc<NodeSession>) -> Result<Lane, OpenError> {
+    let at = NodeAddress::resolve(&node.addresses()[0].to_string()).unwrap().remove(0);
+    Lane::open(&at, 16, session).map(|opened| opened.lane)
+}
+
+fn ask(lane: &mut Lane, kind: Kind, (pid, capability): (u32, u128), length: u64) -> Result<Header, CallError> {
+    let operation = Operation { kind, pid, capability, address: 0, length, body: &[], deadline: u64::MAX, token: 1 };
+    call(lane, &operation, &[]).map(|answer| answer.header)
+}
+
+fn create(lane: &mut Lane) -> (u32, u128) {
+    let made = ask(lane, Kind::CreateSpace, (0, 0), 0).unwrap();
+    (made.pid, made.capability)
+}
+
+#[test]
+fn those_who_share_a_key_use_memory_and_others_do_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let (key, other) = (shared_key(folder.path(), "key"), shared_key(folder.path(), "other"));
+    for network in NETWORKS {
+        let node = node(network, &key);
+        for protection in PROTECTIONS {
+            let session = Arc::new(NodeSession::with(Some(Arc::clone(&key)), protection));
+            let (mut lane, mut second) = (open(&node, &session).unwrap(), open(&node, &session).unwrap());
+            let space = create(&mut lane);
+            assert!(ask(&mut second, Kind::Ping, space, 0).is_ok(), "{network:?}: lanes share a session");
+            assert!(ask(&mut second, Kind::DestroySpace, space, 0).is_ok());
+        }
+        // Who has no key is told what to type, and who has another one is turned away at the door.
+        let plain = open(&node, &Arc::new(NodeSession::with(None, Protection::Encrypted)));
+        assert!(plain.as_ref().is_err_and(|error| error.to_string().contains("--key FILE")), "{plain:?}");
+        let foreign = open(&node, &Arc::new(NodeSession::with(Some(Arc::clone(&other)), Protection::Encrypted)));
+        assert!(matches!(foreign, Err(OpenError::Handshake(_))), "{foreign:?}");
+        wait_for(|| (node.stats().refused_sessions == 1).then_some(()));
+    }
+}
+
+#[test]
+fn a_client_with_a_key_is_told_of_a_node_without_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    for network in NETWORKS {
+        let node = crate::end_to_end::testbed::node(network, 8);
+        let refused = open(&node, &Arc::new(NodeSession::with(Some(Arc::clone(&key)), Protection::Encrypted)));
+        assert!(refused.is_err(), "{network:?}: it has sent its messages to whoever is there");
+    }
+}
+
+#[test]
+fn members_of_a_cluster_are_served_for_what_they_are_until_they_are_revoked() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut authority = Authority::init(&folder.path().join("authority")).unwrap();
+    let mut file = |role, name| member(&mut authority, folder.path(), role, name);
+    let (node_file, tenant, operator) =
+        (file(Role::Node, "a"), file(Role::Tenant, "shop"), file(Role::Operator, "ada"));
+    let controller = file(Role::Controller, "c");
+    let mut strange = Authority::init(&folder.path().join("strange")).unwrap();
+    let stranger = member(&mut strange, folder.path(), Role::Tenant, "stranger");
+    let session = |path: &Path| Arc::new(NodeSession::with(Some(load(path)), Protection::Encrypted));
+    let node = node(Network::Udp, &load(&node_file));
+    for path in [&tenant, &operator, &node_file] {
+        let mut lane = open(&node, &session(path)).unwrap();
+        create(&mut lane);
+    }
+    for path in [&controller, &stranger] {
+        let refused = open(&node, &session(path));
+        assert!(refused.is_err(), "{}", path.display());
+    }
+    authority.revoke("shop").unwrap();
+    std::fs::copy(authority.revoked_file(), folder.path().join(yonder_identity::REVOKED_FILE)).unwrap();
+    let refused = open(&node, &session(&tenant));
+    assert!(refused.is_err(), "a revoked tenant has got a session");
+    assert!(open(&node, &session(&operator)).is_ok());
+}
+
+/// A lane made by hand: its messages may be kept, changed and sent again.
+struct ByHand {
+    socket: UdpSocket,
+    to: SocketAddr,
+    number: SessionNumber,
+    keys: yonder_session::LaneKeys,
+    protection: Protection,
+    sequence: u64,
+    time: u64,
+}
+
+impl ByHand {
+    fn new(node: &Node, key: &Arc<Credential>, protection: Protection) -> Self {
+        let to: SocketAddr = address(node).parse().unwrap();
+        let grant = grant(to, key, protection);
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+        let (number, keys) = (grant.number.with_lane(9), grant.secret.lane(9));
+        Self { socket, to, number, keys, protection, sequence: 0, time: grant.time }
+    }
+
+    fn sealed(&mut self, header: &Header, payload: &[u8]) -> Vec<u8> {
+        self.sequence += 1;
+        let counter = self.time >> 20 << 36 | self.sequence;
+        let mut bytes = [&header.seal(payload)[..], payload, &[0; PROOF_BYTES]].concat();
+        seal(&self.keys.requests, self.number, counter, &mut bytes);
+        bytes
+    }
+
+    /// The answer that comes, opened; none for what the node drops.
+    fn answer(&self) -> Option<Header> {
+        let mut bytes = [0; 4096];
+        let (length, _) = self.socket.recv_from(&mut bytes).ok()?;
+        let opened = yonder_session::open(&self.keys.answers, &mut bytes[..length]).ok()?;
+        split(&bytes[..opened]).unwrap().map(|message| message.header)
+    }
+
+    fn send(&self, bytes: &[u8]) {
+        self.socket.send_to(bytes, self.to).unwrap();
+    }
+}
+
+fn grant(to: SocketAddr, key: &Credential, protection: Protection) -> SessionGrant {
+    let stream = TcpStream::connect(to).unwrap();
+    let deadline = std::time::Instant::now() + TIMEOUT;
+    let (stream, peer) = yonder_identity::connect(key, stream, Role::Node, deadline).unwrap();
+    assert!(peer.has(Role::Node));
+    (&stream).write_all(&SessionRequest { protection }.to_bytes()).unwrap();
+    let mut bytes = yonder_session::GrantBytes::new([0; SessionGrant::BYTES]);
+    (&stream).read_exact(&mut bytes[..]).unwrap();
+    SessionGrant::from_bytes(&bytes).unwrap()
+}
+
+/// What nothing answers is counted; until then the node may still be at it.
+fn is_dropped(node: &Node, before: u64) {
+    wait_for(|| (node.stats().bad_datagrams > before).then_some(()));
+    assert_eq!(node.stats().bad_datagrams, before + 1);
+}
+
+#[test]
+fn what_is_repeated_forged_or_from_elsewhere_is_dropped() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    let node = node(Network::Udp, &key);
+    for protection in PROTECTIONS {
+        let mut lane = ByHand::new(&node, &key, protection);
+        let ping = lane.sealed(&fresh(Kind::Ping, 0), &[]);
+        lane.send(&ping);
+        assert_eq!(lane.answer().map(|header| (header.kind, header.code)), Some((Kind::Ping, ErrorCode::None)));
+        let spaces = node.stats().spaces;
+        let attacks = |lane: &mut ByHand| -> Vec<(&str, Vec<u8>)> {
+            let mut attacks = vec![("again", ping.clone())];
+            let mut create = || lane.sealed(&fresh(Kind::CreateSpace, 0), &[]);
+            for at in [0, 1, 4, 5, 8, 12, 19, 20, 30, 60, HEADER_BYTES, HEADER_BYTES + PROOF_BYTES - 1] {
+                let mut bytes = create();
+                bytes[at] ^= 1;
+                attacks.push(("flipped", bytes));
+            }
+            let mut cut = create();
+            cut.pop();
+            attacks.push(("cut", cut));
+            let whole = create();
+            attacks.push(("longer", [&whole[..], &[0]].concat()));
+            // The other protection's lead on the same bytes.
+            let mut other = create();
+            other[0] ^= 0xe3 ^ 0xa3;
+            attacks.push(("downgraded", other));
+            lane.time += 60_000_000_000;
+            attacks.push(("from the future", lane.sealed(&fresh(Kind::CreateSpace, 0), &[])));
+            lane.time -= 60_000_000_000;
+            attacks
+        };
+        for (what, bytes) in attacks(&mut lane) {
+            let before = node.stats().bad_datagrams;
+            lane.send(&bytes);
+            is_dropped(&node, before);
+            assert_eq!(node.stats().spaces, spaces, "{what}");
+        }
+        // Repeated from other ports, which other threads serve.
+        for _ in 0..16 {
+            let before = node.stats().bad_datagrams;
+            UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().send_to(&ping, lane.to).unwrap();
+            is_dropped(&node, before);
+        }
+        // A lane of the same session whose sender has another address has no key there.
+        let create = lane.sealed(&fresh(Kind::CreateSpace, 0), &[]);
+        let before = node.stats().bad_datagrams;
+        UdpSocket::bind((Ipv4Addr::new(127, 0, 0, 9), 0)).unwrap().send_to(&create, lane.to).unwrap();
+        is_dropped(&node, before);
+        assert_eq!(node.stats().spaces, spaces, "it was executed for another address");
+        // An answer that is sent back to its node is no request.
+        let before = node.stats().bad_datagrams;
+        lane.send(&create);
+        let mut reflected = [0; 4096];
+        let (length, _) = lane.socket.recv_from(&mut reflected).unwrap();
+        lane.send(&reflected[..length]);
+        is_dropped(&node, before);
+        // Keys of a session that the node has not made.
+        let made_up = SessionSecret::from_bytes([7; 32], Cipher::best(), lane.protection).lane(9);
+        lane.keys = made_up;
+        let forged = lane.sealed(&fresh(Kind::Ping, 0), &[]);
+        let before = node.stats().bad_datagrams;
+        lane.send(&forged);
+        is_dropped(&node, before);
+    }
+}
+
+/// What a listener has recorded of a connection opens none.
+#[test]
+fn a_recorded_connection_is_of_no_use() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    let node = node(Network::Tcp, &key);
+    let mut lane = ByHand::new(&node, &key, Protection::Encrypted);
+    let mut greeting = [0; Greeting::BYTES];
+    Greeting { home: None }.write_to(&mut greeting);
+    let hello = lane.sealed(&fresh(Kind::Hello, Greeting::BYTES as u32), &greeting);
+    let create = lane.sealed(&fresh(Kind::CreateSpace, 0), &[]);
+    let recorded = [hello, create].concat();
+    let spaces = node.stats().spaces;
+    let play = |bytes: &[u8]| {
+        let mut stream = TcpStream::connect(lane.to).unwrap();
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stream.write_all(bytes).unwrap();
+        stream
+    };
+    let mut stream = play(&recorded);
+    wait_for(|| (node.stats().spaces == spaces + 1).then_some(()));
+    stream.read_exact(&mut [0; HEADER_BYTES]).unwrap();
+    // Again, whole or from the middle, it ends without an answer.
+    for bytes in [&recorded[..], &recorded[HEADER_BYTES + Greeting::BYTES + PROOF_BYTES..]] {
+        let mut rest = Vec::new();
+        let _ = play(bytes).read_to_end(&mut rest);
+        assert!(rest.is_empty(), "{} bytes were answered", rest.len());
+        assert_eq!(node.stats().spaces, spaces + 1);
+    }
+}
+
+/// Data goes to and fro, under a network that loses and repeats.
+#[test]
+fn nothing_is_lost_or_done_twice_under_protection_when_the_network_is_bad() {
+    use crate::end_to_end::lossy::{Faults, LossyProxy};
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    let node = node(Network::Udp, &key);
+    let proxy = LossyProxy::to(&address(&node), Faults { lost: 100, repeated: 200, late: 200 }, 5);
+    // The session is made with the node; the datagrams go through the proxy, from the same address.
+    let direct: SocketAddr = address(&node).parse().unwrap();
+    let session = Arc::new(NodeSession::with(Some(key), Protection::Encrypted));
+    let mut maker = open(&node, &session).unwrap();
+    let space = create(&mut maker);
+    let through = NodeAddress::resolve(&proxy.url()).unwrap().remove(0);
+    assert_ne!(NodeAddress::Udp(direct), through);
+    let mut lane = Lane::open(&through, 16, &session).unwrap().lane;
+    for _ in 0..200 {
+        assert!(ask(&mut lane, Kind::Ping, space, 0).is_ok());
+    }
+    let before = node.stats().spaces;
+    for turn in 1..=20 {
+        create(&mut lane);
+        assert_eq!(node.stats().spaces, before + turn, "one was made twice, or not at all");
+    }
+}
+
+/// A datagram without the cookie of its address brings no more than it was long.
+#[test]
+fn an_address_that_has_proven_nothing_is_sent_no_more_than_came() {
+    let node = crate::end_to_end::testbed::node(Network::Udp, 16);
+    let mut raw = Raw::open(&node);
+    let (space, start) = raw.create_memory(1);
+    let Listen::Udp(at) = &node.addresses()[0] else { panic!() };
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    socket.connect(at).unwrap();
+    socket.set_read_timeout(Some(TIMEOUT)).unwrap();
+    let mut greeting = [0; Greeting::BYTES];
+    Greeting { home: None }.write_to(&mut greeting);
+    let hello = [&fresh(Kind::Hello, Greeting::BYTES as u32).seal(&greeting)[..], &greeting].concat();
+    let read = space.request(Kind::Read, start, PAGE as u32);
+    let guessed = Header { cookie: 7, ..space.request(Kind::Read, start, PAGE as u32) };
+    let mut cookie = 0;
+    for asked in [read.seal(&[]).to_vec(), guessed.seal(&[]).to_vec(), hello] {
+        socket.send(&asked).unwrap();
+        let mut bytes = [0; 8192];
+        let length = socket.recv(&mut bytes).unwrap();
+        assert!(length <= asked.len(), "{} bytes have brought {length}", asked.len());
+        let answer = split(&bytes[..length]).unwrap().unwrap().header;
+        assert!(answer.kind == Kind::Hello || answer.code == ErrorCode::Unproven);
+        assert!(cookie == 0 || cookie == answer.cookie);
+        cookie = answer.cookie;
+    }
+    // The one that the address has received opens, but not from another port.
+    let proven = Header { cookie, ..space.request(Kind::Read, start, PAGE as u32) };
+    socket.send(&proven.seal(&[])).unwrap();
+    assert_eq!(socket.recv(&mut [0; 8192]).unwrap(), HEADER_BYTES + PAGE as usize);
+    let elsewhere = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    elsewhere.set_read_timeout(Some(TIMEOUT)).unwrap();
+    elsewhere.send_to(&proven.seal(&[]), at).unwrap();
+    assert_eq!(elsewhere.recv(&mut [0; 8192]).unwrap(), HEADER_BYTES);
+}
