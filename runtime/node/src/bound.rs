@@ -60,3 +60,21 @@ fn folders(path: &Path) -> Vec<PathBuf> {
     let names = [std::path::absolute(path), path.canonicalize()];
     names.into_iter().flatten().filter_map(|path| path.parent().map(Path::to_owned)).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_read_by_its_name_and_by_what_that_stands_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let (names, files) = (folder.path().join("names"), folder.path().join("files"));
+        for folder in [&names, &files] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        std::fs::write(files.join("n1.pem"), "").unwrap();
+        std::os::unix::fs::symlink(files.join("n1.pem"), names.join("n1.pem")).unwrap();
+        assert_eq!(folders(&names.join("n1.pem")), [names.clone(), files.canonicalize().unwrap()]);
+        assert_eq!(folders(&names.join("none.pem")), [names]);
+    }
+}
