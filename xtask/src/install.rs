@@ -1,5 +1,5 @@
 //! `cargo xtask install --prefix DIR`: the command, the library that `yonder run` preloads, the guides beside it, the C
-//! library, its headers and its pkg-config file, the header for guides, and the governor's service, where this machine
+//! library, its headers and its pkg-config file, the header for guides, and services for systemd, where this machine
 //! finds them.
 //!
 //! [`Built`] is what cargo has made: of a release build, or what lies in a folder of cargo's that `--from` names, for
@@ -18,9 +18,9 @@ use crate::cargo::{cargo, made, typed};
 const ABI_VERSION: &str = "0";
 /// Where the header and the template are.
 const INTERFACE: &str = "edge/capi";
-/// Where services for systemd are, and what that of the governor is called.
+/// Where services for systemd are, and what they are called.
 const SERVICES: &str = "edge/cli/systemd";
-const GOVERNOR: &str = "yonder-governor.service";
+const SERVICE_NAMES: [&str; 3] = ["yonder-controller.service", "yonder-governor.service", "yonder-node.service"];
 /// Where the header for guides is, and where the guides are.
 const GUIDE_HEADER: &str = "sys/plugin/include/yonder_guide.h";
 const GUIDES: &str = "edge/guides";
@@ -187,12 +187,11 @@ fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<V
         place(&read(&headers.join("yonder_threads.h"))?, prefix.join("include/yonder_threads.h"), Use::Read)?,
         place(&read(&root.join(GUIDE_HEADER))?, prefix.join("include/yonder_guide.h"), Use::Read)?,
         place(filled_in(&template)?.as_bytes(), prefix.join("lib/pkgconfig/yonder.pc"), Use::Read)?,
-        place(
-            filled_in(&root.join(SERVICES).join(GOVERNOR))?.as_bytes(),
-            prefix.join("lib/systemd/system").join(GOVERNOR),
-            Use::Read,
-        )?,
     ];
+    for name in SERVICE_NAMES {
+        let service = filled_in(&root.join(SERVICES).join(name))?;
+        places.push(place(service.as_bytes(), prefix.join("lib/systemd/system").join(name), Use::Read)?);
+    }
     // `yonder run` looks for guides in the folder of what it preloads.
     for guide in &built.guides {
         let file = guide.file_name().expect("what was built has a name");
@@ -285,7 +284,7 @@ mod tests {
         for _ in 0..2 {
             let installed = install(&root, &built, to.0.path(), "1.2.3").unwrap();
             assert!(
-                installed.len() == 11 + guides.len()
+                installed.len() == 10 + SERVICE_NAMES.len() + guides.len()
                     && installed.iter().all(|path| path.starts_with(to.0.path()) && path.exists())
             );
         }
@@ -302,11 +301,22 @@ mod tests {
         assert!(described.starts_with(&format!("prefix={}\n", to.0.path().display())), "{described}");
         assert!(read("include/yonder.h").contains("yonder_process_create"));
         assert!(read("include/yonder_threads.h").contains("yonder_spawn"));
-        let service = read("lib/systemd/system/yonder-governor.service");
-        assert!(service.contains(&format!("\nExecStart={}/bin/yonder governor ", to.0.path().display())), "{service}");
+        for name in SERVICE_NAMES {
+            let (service, prefix) = (read(&format!("lib/systemd/system/{name}")), to.0.path().display());
+            let command = name.strip_prefix("yonder-").and_then(|rest| rest.strip_suffix(".service")).unwrap();
+            assert!(service.contains(&format!("\nExecStart={prefix}/bin/yonder {command} ")), "{service}");
+        }
         let mode = |name: &str| fs::metadata(to.0.path().join(name)).unwrap().permissions().mode() & 0o777;
         assert_eq!((mode("bin/yonder"), mode("lib/libyonder.a")), (0o755, 0o644));
         assert_eq!(fs::read_dir(to.0.path().join("lib")).unwrap().count(), 7, "nothing is left beside");
+    }
+
+    #[test]
+    fn every_service_is_installed() {
+        let folder = fs::read_dir(crate::repository_root().join(SERVICES)).unwrap();
+        let mut names: Vec<_> = folder.map(|entry| entry.unwrap().file_name()).collect();
+        names.sort();
+        assert_eq!(names, SERVICE_NAMES);
     }
 
     #[test]

@@ -8,7 +8,10 @@
 //! One of its claims is the life of the address space ([`crate::lives`]). Whether that is the present one is for the
 //! caller to look up before it does anything: what was executed in an earlier life is still answered as it was.
 
+use std::fmt;
 use std::hash::Hasher;
+use std::ops::Deref;
+use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
 use yonder_wire::{ErrorCode, Header, Kind, Rights};
@@ -93,15 +96,41 @@ impl Claims {
     }
 }
 
+/// A random number that only its node knows, where the node's shell keeps it: out of swap, for example.
+#[derive(Clone)]
+pub struct NodeKey(Arc<dyn Deref<Target = [u8; 16]> + Send + Sync>);
+
+impl NodeKey {
+    /// A key that is kept like this, until the last who has it is gone.
+    #[must_use]
+    pub fn kept(key: impl Deref<Target = [u8; 16]> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(key))
+    }
+}
+
+impl From<[u8; 16]> for NodeKey {
+    /// In memory like any other: for a node that has nothing to hide.
+    fn from(key: [u8; 16]) -> Self {
+        Self::kept(Box::new(key))
+    }
+}
+
+impl fmt::Debug for NodeKey {
+    /// Without the key.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("NodeKey")
+    }
+}
+
 /// Makes and checks capabilities, and draws numbers of address spaces, under one key.
+#[derive(Debug)]
 pub(crate) struct Capabilities {
-    keyed: SipHasher24,
+    key: NodeKey,
 }
 
 impl Capabilities {
-    /// Under a random key, which nobody else may know.
-    pub(crate) fn new(key: &[u8; 16]) -> Self {
-        Self { keyed: SipHasher24::new_with_key(key) }
+    pub(crate) fn new(key: NodeKey) -> Self {
+        Self { key }
     }
 
     /// The capability that claims this of an address space.
@@ -131,9 +160,15 @@ impl Capabilities {
         if claims.rights < needed { Err(ErrorCode::NotAllowed) } else { Ok((pid, claims.life)) }
     }
 
+    /// From the key each time: what a hash begins with is as secret as the key is.
+    #[inline]
+    fn keyed(&self) -> SipHasher24 {
+        SipHasher24::new_with_key(&self.key.0)
+    }
+
     #[inline]
     fn hash(&self, pid: Pid, claims: u64) -> u64 {
-        let mut hasher = self.keyed;
+        let mut hasher = self.keyed();
         hasher.write_u64(claims);
         hasher.write_u64(u64::from(pid.get()));
         hasher.finish()
@@ -156,17 +191,10 @@ impl Capabilities {
 
     fn feistel(&self, number: u32, round: u64) -> u32 {
         let (left, right) = (number >> 16, number & 0xffff);
-        let mut hasher = self.keyed;
+        let mut hasher = self.keyed();
         // Not as long as what capabilities are made of, so that neither says anything about the other.
         hasher.write_u64(round << u32::BITS | u64::from(right));
         right << 16 | (left ^ (hasher.finish() & 0xffff) as u32)
-    }
-}
-
-impl std::fmt::Debug for Capabilities {
-    /// Without the key.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("Capabilities")
     }
 }
 
@@ -185,7 +213,7 @@ mod tests {
 
     #[test]
     fn a_capability_proves_its_claims_and_no_others() {
-        let capabilities = Capabilities::new(b"sixteen bytes...");
+        let capabilities = Capabilities::new((*b"sixteen bytes...").into());
         let pid = Pid::new(7).unwrap();
         for rights in ALL {
             let capability = capabilities.of(pid, Claims::of(rights, 3));
@@ -198,14 +226,14 @@ mod tests {
             for (pid, capability) in foreign.into_iter().chain(flipped) {
                 assert_eq!(check(&capabilities, pid, capability, Rights::Read), Err(ErrorCode::BadCapability));
             }
-            let elsewhere = Capabilities::new(b"another node....");
+            let elsewhere = Capabilities::new((*b"another node....").into());
             assert_eq!(check(&elsewhere, 7, capability, Rights::Read), Err(ErrorCode::BadCapability));
         }
     }
 
     #[test]
     fn claims_come_back_and_end_when_they_say() {
-        let capabilities = Capabilities::new(&[3; 16]);
+        let capabilities = Capabilities::new([3; 16].into());
         let pid = Pid::new(7).unwrap();
         let now = 1000 * NANOS_PER_MINUTE + 5;
         for (rights, life, minutes) in [(Rights::Read, 0, 0), (Rights::Owner, LIFE_MAX, 1), (Rights::ReadWrite, 9, 700)]
@@ -225,7 +253,7 @@ mod tests {
 
     #[test]
     fn numbers_differ() {
-        let capabilities = Capabilities::new(&[3; 16]);
+        let capabilities = Capabilities::new([3; 16].into());
         const TURNS: u64 = 200_000;
         let drawn: HashSet<_> = (1..=TURNS).map(|turn| capabilities.draw(turn)).collect();
         assert_eq!(drawn.len() as u64, TURNS, "a number comes twice");

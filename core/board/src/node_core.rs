@@ -11,7 +11,7 @@ use yonder_wire::{AtomicOperation, ErrorCode, Header, Rights};
 
 use crate::access::Access;
 use crate::address::{PageSize, PhysicalPage, Pid};
-use crate::capability::Capabilities;
+use crate::capability::{Capabilities, NodeKey};
 use crate::extend_path::ExtendPath;
 use crate::fast_path::FastPath;
 use crate::heat::Heat;
@@ -26,7 +26,7 @@ use crate::spaces::SpaceLimits;
 const REGION_BYTES_DEFAULT: u64 = 1 << 30;
 
 /// Settings of a node's memory.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Config {
     /// Pages of physical memory that are in use at most. Their numbers are below [`NUMBERS_PER_PAGE`] times as many;
     /// all of them read as zeros when the board is made.
@@ -38,7 +38,7 @@ pub struct Config {
     /// A random number: makes collisions in the page table unpredictable.
     pub seed: u64,
     /// A random number that only this node knows: capabilities are made with it.
-    pub key: [u8; 16],
+    pub key: NodeKey,
     /// Operations that a data thread remembers, and as many for the slow path; each takes about 40 bytes (slow path:
     /// 92). Of what needs no capability, a sixteenth as many are remembered, apart.
     pub recent_max: usize,
@@ -126,10 +126,10 @@ impl NodeCore {
         assert!(config.piece_pages_max > 0, "pieces of no pages");
         let (closed, moved) = ClosedRanges::new();
         let board = Arc::new(Self {
-            config: *config,
+            config: config.clone(),
             table: Arc::new(PageTable::new(config.pages, config.seed)),
             moved,
-            capabilities: Capabilities::new(&config.key),
+            capabilities: Capabilities::new(config.key.clone()),
             // Of clients, and as many of the shell.
             lives: Arc::new(Lives::new(config.spaces.spaces_max.saturating_mul(2))),
             heat: Heat::new(region_bytes.ilog2()),

@@ -8,6 +8,8 @@
 mod args;
 mod commands;
 mod output;
+#[cfg(test)]
+mod services;
 mod setup;
 mod table;
 

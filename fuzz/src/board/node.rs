@@ -67,7 +67,7 @@ impl Node {
             pages: PAGES,
             page_size: PageSize::new(PAGE).expect("a page size"),
             seed: 1,
-            key: key.to_le_bytes(),
+            key: key.to_le_bytes().into(),
             recent_max: 70,
             spaces: SpaceLimits::of(64),
             piece_pages_max: PIECE_PAGES_MAX,

@@ -74,13 +74,28 @@ impl ControllerServer {
     pub fn start_as(
         listen: SocketAddr,
         config: Config,
+        store: Box<dyn Store>,
+        credential: Option<Arc<Credential>>,
+    ) -> Result<Self, ControllerError> {
+        Self::start_on(Self::bind(listen)?, config, store, credential)
+    }
+
+    /// Listens at `listen`: nodes and clients that connect wait for [`ControllerServer::start_on`].
+    pub fn bind(listen: SocketAddr) -> Result<TcpListener, ControllerError> {
+        TcpListener::bind(listen).map_err(|cause| ControllerError::Listen { address: listen, cause })
+    }
+
+    /// As [`ControllerServer::start_as`], on a socket that listens already.
+    pub fn start_on(
+        listener: TcpListener,
+        config: Config,
         mut store: Box<dyn Store>,
         credential: Option<Arc<Credential>>,
     ) -> Result<Self, ControllerError> {
         config.check()?;
-        let failed = |cause| ControllerError::Listen { address: listen, cause };
-        let listener = TcpListener::bind(listen).map_err(failed)?;
-        let address = listener.local_addr().map_err(failed)?;
+        let unknown = SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0));
+        let address = listener.local_addr().map_err(|cause| ControllerError::Listen { address: unknown, cause })?;
+        let failed = |cause| ControllerError::Listen { address, cause };
         let records = store::load(store.as_mut(), "the store")?;
         let controller = Controller::restore(config, ClusterId(StdRng::from_os_rng().random()), records, 0)?;
         let (arrivals, inbox) = mpsc::sync_channel(ARRIVALS_MAX);

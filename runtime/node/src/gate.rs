@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use yonder_board::Source;
 use yonder_datagram::Address;
 use yonder_identity::Credential;
+use yonder_mapping::LockedBox;
 use yonder_session::{
     AnswerCounter, Cipher, Frame, KeyCache, LaneKeys, NodeSecret, PREFIX_BYTES, Protection, ReplayWindows,
     SessionGrant, SessionNumber, seal,
@@ -41,7 +42,7 @@ const SESSIONS_PER_HOUR: u32 = 1024;
 /// What a node needs to know its clients.
 #[derive(Debug)]
 pub(crate) struct Doors {
-    secret: NodeSecret,
+    secret: LockedBox<NodeSecret>,
     cipher: Cipher,
     /// Who the node is; without it, it asks clients for nothing.
     pub(crate) credential: Option<Arc<Credential>>,
@@ -103,9 +104,8 @@ pub(crate) struct ProtectedLane {
 }
 
 impl Doors {
-    /// The doors of a node that began at `now`, with random bytes that only it knows.
-    pub(crate) fn new(random: [u8; 32], credential: Option<Arc<Credential>>, now: Nanos) -> Self {
-        let secret = NodeSecret::new(random);
+    /// The doors of a node that began at `now`, with a secret that only it knows.
+    pub(crate) fn new(secret: LockedBox<NodeSecret>, credential: Option<Arc<Credential>>, now: Nanos) -> Self {
         let tables = if credential.is_some() { TABLES } else { 0 };
         let table = |_| Mutex::new(ReplayWindows::with_sets(&secret, SETS_PER_TABLE, now));
         Self {

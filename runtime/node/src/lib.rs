@@ -13,13 +13,13 @@
 //!
 //! A thread that panics ends the process (`crash`).
 //!
-//! Files: `memory` has the bytes, `quiet` says when freed ones may be used again; `datagram` and `event_loop` with
-//! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and `extend` the one
-//! that runs offloads, `forward` the way to them, which `turns` keeps fair, and back; `control` and `listen` are where
-//! clients come in, and `connections` and `source` say how many of whom, `gate` who
-//! they are, by sessions that `sessions` makes. With a
-//! controller, which places regions of address spaces on several nodes: `controller` joins it, `agent` does what it
-//! says, by errands to the slow path (`errand`), and `carrier` moves a region to another node.
+//! Files: `bound` is a node before it serves, and `sandbox` what it may do then; `memory` has the bytes, `quiet` says
+//! when freed ones may be used again; `datagram` and `event_loop` with `connection` are data threads, which
+//! `serve` by the same code; `slow` is the slow path's thread and `extend` the one that runs offloads, `forward` the
+//! way to them, which `turns` keeps fair, and back; `control` and `listen` are where clients come in, and `connections`
+//! and `source` say how many of whom, `gate` who they are, by sessions that `sessions` makes. With a controller, which
+//! places regions of address spaces on several nodes: `controller` joins it, `agent` does what it says, by errands to
+//! the slow path (`errand`), and `carrier` moves a region to another node.
 //!
 //! Neighbours: `core/board` decides, `core/wire` is the protocol; `runtime/fabric` has the clients and the lanes
 //! between nodes, `runtime/controller` the link to the controller.
@@ -28,6 +28,7 @@
 
 mod agent;
 mod atomic;
+mod bound;
 mod carrier;
 mod connection;
 mod connections;
@@ -49,6 +50,7 @@ mod listen;
 mod memory;
 mod polling;
 mod quiescence;
+mod sandbox;
 mod serve;
 mod sessions;
 mod slow;
@@ -67,9 +69,11 @@ use std::{io, thread};
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use yonder_board::{NodeCore, PageSize, SlowPath, SpaceLimits};
+use yonder_board::{NodeCore, NodeKey, PageSize, SlowPath, SpaceLimits};
 use yonder_controller::{LinkCondition, NodeLink};
 use yonder_identity::Credential;
+use yonder_mapping::{Inherited, LockedBox};
+use yonder_session::NodeSecret;
 use yonder_units::Narrow;
 use yonder_wire::{LEASE_MS_MAX, Welcome};
 
@@ -86,6 +90,7 @@ use serve::Server;
 use sessions::UnderWay;
 use stats::Counters;
 
+pub use bound::BoundNode;
 pub use controller::ControllerConfig;
 pub use error::NodeError;
 pub use listen::{Listen, ListenError, parse_listen};
@@ -225,14 +230,20 @@ pub struct Node {
 }
 
 /// The sockets of a node, before its threads run.
+#[derive(Debug)]
 struct Sockets {
     listeners: Vec<Listener>,
     datagrams: Vec<Arc<std::net::UdpSocket>>,
 }
 
 impl Node {
-    /// Reserves the memory, listens and starts serving.
+    /// Listens, reserves the memory and starts serving.
     pub fn start(config: NodeConfig) -> Result<Self, NodeError> {
+        Self::bind(config)?.serve()
+    }
+
+    /// Listens and reserves the memory. No thread is made yet, and nothing is answered.
+    pub fn bind(config: NodeConfig) -> Result<BoundNode, NodeError> {
         if config.listen.is_empty() {
             return Err(NodeError::NoAddress);
         }
@@ -244,7 +255,7 @@ impl Node {
         let has_streams = sockets.listeners.iter().any(Listener::serves);
         let stream_threads = if has_streams { config.data_threads() } else { 0 };
         let (shared, slow) = share(&config, sockets.datagrams.len() + stream_threads)?;
-        let mut node = Self {
+        let node = Self {
             shared,
             inboxes: Vec::new(),
             datagram_sockets: sockets.datagrams.clone(),
@@ -253,10 +264,7 @@ impl Node {
             socket_paths,
             link: None,
         };
-        node.run(&config, sockets, stream_threads, slow)?;
-        let join = |at| controller::join(&node.shared, at, config.credential.clone(), &node.addresses);
-        node.link = config.controller.as_ref().map(join).transpose()?;
-        Ok(node)
+        Ok(BoundNode { node, config, sockets, stream_threads, slow })
     }
 
     /// Starts the threads. Data threads have numbers from 0; those for datagrams come first.
@@ -409,12 +417,12 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
     let page_size = config.page_size()?;
     let pages = config.memory_bytes.div_ceil(page_size.bytes());
     let pages = u32::try_from(pages).ok().filter(|pages| *pages < 1 << 30).ok_or(NodeError::TooManyPages(pages))?;
-    let (seed, incarnation, key) = (random()?, random()?, random()?);
+    let (seed, incarnation) = (random()?, random()?);
     let settings = yonder_board::Config {
         pages,
         page_size,
         seed: u64::from_le_bytes(seed),
-        key,
+        key: key()?,
         recent_max: RECENT_MAX,
         spaces: config.space_limits(),
         piece_pages_max: yonder_board::PIECE_PAGES_MAX,
@@ -441,7 +449,11 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
         own_bytes,
         incarnation: u64::from_le_bytes(incarnation),
         connections: Connections::new(config.connections_max()),
-        doors: Arc::new(Doors::new(random()?, config.credential.clone(), yonder_clock::now())),
+        doors: Arc::new(Doors::new(
+            locked(NodeSecret::new(random()?))?,
+            config.credential.clone(),
+            yonder_clock::now(),
+        )),
         sessions: UnderWay::default(),
         silent_max: config.connections_max().div_ceil(SILENT_DIVISOR),
         stop: AtomicBool::new(false),
@@ -449,10 +461,30 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
     Ok((shared, slow))
 }
 
+/// The key of capabilities.
+fn key() -> Result<NodeKey, NodeError> {
+    let mut key = locked([0; 16])?;
+    fill(&mut *key)?;
+    Ok(NodeKey::kept(key))
+}
+
+/// A secret in memory that is neither swapped out nor dumped, and that no child has.
+fn locked<T>(secret: T) -> Result<LockedBox<T>, NodeError> {
+    let locked = LockedBox::new(secret, Inherited::Missing)?;
+    if !locked.is_locked() {
+        tracing::warn!("a key of the node may be swapped out: the limit of locked memory (ulimit -l) is reached");
+    }
+    Ok(locked)
+}
+
 /// Random bytes of the operating system.
 fn random<const BYTES: usize>() -> Result<[u8; BYTES], NodeError> {
     let mut bytes = [0; BYTES];
-    let filled = OsRng.try_fill_bytes(&mut bytes);
-    filled.map_err(|error| NodeError::System { what: "random numbers", cause: io::Error::other(error) })?;
+    fill(&mut bytes)?;
     Ok(bytes)
+}
+
+fn fill(bytes: &mut [u8]) -> Result<(), NodeError> {
+    let filled = OsRng.try_fill_bytes(bytes);
+    filled.map_err(|error| NodeError::System { what: "random numbers", cause: io::Error::other(error) })
 }

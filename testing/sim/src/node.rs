@@ -122,7 +122,7 @@ impl Node {
             pages: settings.pages,
             page_size: PageSize::new(PAGE_BYTES).expect("a power of two"),
             seed: birth.seed,
-            key: birth.key,
+            key: birth.key.into(),
             recent_max: settings.recent,
             spaces: SpaceLimits::of(SPACES_MAX),
             piece_pages_max: settings.piece_pages,

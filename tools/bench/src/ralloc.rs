@@ -211,7 +211,7 @@ pub fn fill_table(settings: &Settings) -> Result<Vec<AllocResult>, BenchError> {
         pages: settings.table_pages,
         page_size: PageSize::new(FILLED_PAGE_BYTES).expect("it is a power of two"),
         seed: 1,
-        key: [1; 16],
+        key: [1; 16].into(),
         recent_max: 1,
         spaces: SpaceLimits::of(SPACES),
         piece_pages_max: PIECE_PAGES_MAX,

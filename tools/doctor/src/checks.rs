@@ -23,6 +23,9 @@ const MAP_COUNT_WANTED: u64 = 65_530;
 /// A unithread's stack and its guard page are two mappings.
 const MAPS_PER_UNITHREAD: u64 = 2;
 
+/// The first version of landlock with rules for ports.
+const LANDLOCK_WITH_PORTS: u32 = 4;
+
 /// What a memory node asks for, for each socket for datagrams: some thousand full ones.
 const SOCKET_BUFFER_WANTED_BYTES: u64 = 4 << 20;
 
@@ -47,6 +50,7 @@ pub fn examine(machine: &Machine, abilities: &Abilities, disk: &Disk) -> Report 
             shared_ports(machine),
             shared_huge_pages(machine),
             system_call_filter(machine),
+            sandbox(machine),
             io_uring,
             direct_access,
         ],
@@ -271,6 +275,31 @@ fn system_call_filter(machine: &Machine) -> Check {
     )
 }
 
+fn sandbox(machine: &Machine) -> Check {
+    const NAME: &str = "sandbox";
+    match (machine.has_filters, machine.landlock_version) {
+        (true, Some(version)) if version < LANDLOCK_WITH_PORTS => warn(
+            NAME,
+            format!("seccomp and landlock {version}: a node is held to its system calls and files, not to its ports"),
+            "install Linux 6.7 or later",
+        ),
+        (true, Some(version)) => {
+            ok(NAME, format!("seccomp and landlock {version}: a node is held to its system calls, files and ports"))
+        }
+        (true, None) => warn(
+            NAME,
+            "seccomp without landlock: a node may read all that its user may",
+            "use a kernel with CONFIG_SECURITY_LANDLOCK, and landlock in its parameter lsm=, outside a sandbox that \
+             hides it",
+        ),
+        (false, _) => warn(
+            NAME,
+            "this kernel or its sandbox has no seccomp filters: a node may do all that its user may",
+            "use a kernel built with CONFIG_SECCOMP_FILTER, outside a sandbox that hides it",
+        ),
+    }
+}
+
 fn shared_huge_pages(machine: &Machine) -> Check {
     const NAME: &str = "shared_huge_pages";
     match machine.shared_huge_pages {
@@ -304,6 +333,8 @@ mod tests {
             send_buffer_max_bytes: Some(SOCKET_BUFFER_WANTED_BYTES),
             has_shared_ports: true,
             has_trapping_filters: true,
+            has_filters: true,
+            landlock_version: Some(LANDLOCK_WITH_PORTS),
             io_uring_disabled: Some(0),
             shared_huge_pages: Some(SharedHugePages::OnRequest),
             cpu_flags: ["constant_tsc", "nonstop_tsc", "avx2", "fsrm"].map(str::to_owned).into(),
@@ -343,7 +374,7 @@ mod tests {
         assert!(report.checks.iter().all(|check| check.status == Status::Ok && check.mend.is_none()), "{report:?}");
         let mut names: Vec<&str> = report.checks.iter().map(|check| check.check).collect();
         names.dedup();
-        assert_eq!(names.len(), 17);
+        assert_eq!(names.len(), 18);
     }
 
     #[test]
@@ -420,6 +451,17 @@ mod tests {
     fn who_cannot_run_programs_is_told_why() {
         let machine = Machine { has_trapping_filters: false, ..good_machine() };
         assert_check(&machine, &good_abilities(), "system_call_filter", Status::Warn, "CONFIG_SECCOMP_FILTER");
+    }
+
+    #[test]
+    fn what_a_node_is_not_held_to_is_said() {
+        let check = |has_filters, landlock_version, mend| {
+            let machine = Machine { has_filters, landlock_version, ..good_machine() };
+            assert_check(&machine, &good_abilities(), "sandbox", Status::Warn, mend);
+        };
+        check(false, Some(LANDLOCK_WITH_PORTS), "CONFIG_SECCOMP_FILTER");
+        check(true, None, "CONFIG_SECURITY_LANDLOCK");
+        check(true, Some(LANDLOCK_WITH_PORTS - 1), "Linux 6.7");
     }
 
     #[test]

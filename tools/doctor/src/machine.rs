@@ -1,4 +1,5 @@
-//! [`Machine`]: what the machine says about itself, read from the files of `/proc` and `/sys`, and from one socket.
+//! [`Machine`]: what the machine says about itself, read from the files of `/proc` and `/sys`, from one socket, and
+//! from the kernel.
 //!
 //! A value that cannot be read is absent, never a guess; the checks say so. The files are found below a root folder, so
 //! that tests can lay out a machine of their own.
@@ -72,6 +73,10 @@ pub struct Machine {
     pub has_shared_ports: bool,
     /// Whether a filter can send system calls back to the thread that makes them.
     pub has_trapping_filters: bool,
+    /// Whether a process may be held to a list of system calls.
+    pub has_filters: bool,
+    /// The version of the rules for files and ports that a process may give itself; none if there are none.
+    pub landlock_version: Option<u32>,
     /// What the administrator has said of io_uring: 0 for everybody, 1 for some, 2 for nobody.
     pub io_uring_disabled: Option<u32>,
     /// Huge pages for memory that is shared by descriptor.
@@ -87,11 +92,14 @@ impl Machine {
         Self {
             cpus: std::thread::available_parallelism().map_or(0, usize::from),
             has_shared_ports: shares_ports(),
+            has_filters: yonder_process::has_filters(),
+            landlock_version: yonder_process::landlock_version(),
             ..Self::read_below(Path::new("/"))
         }
     }
 
-    /// Reads the files below `root` as if it were `/`. CPUs are not counted and ports not tried: no file tells of them.
+    /// Reads the files below `root` as if it were `/`. CPUs are not counted, and ports and sandboxes not tried: no file
+    /// tells of them.
     fn read_below(root: &Path) -> Self {
         let text = |path: &str| fs::read_to_string(root.join(path)).unwrap_or_default();
         let exists = |path: &str| root.join(path).exists();
@@ -107,6 +115,8 @@ impl Machine {
             receive_buffer_max_bytes: text("proc/sys/net/core/rmem_max").trim().parse().ok(),
             send_buffer_max_bytes: text("proc/sys/net/core/wmem_max").trim().parse().ok(),
             has_shared_ports: false,
+            has_filters: false,
+            landlock_version: None,
             has_trapping_filters: text("proc/sys/kernel/seccomp/actions_avail")
                 .split_whitespace()
                 .any(|word| word == "trap"),

@@ -22,4 +22,4 @@ mod window;
 
 pub use address::{AddressError, DEFAULT_ADDRESS};
 pub use sample::{Extra, ExtraKind, Requests, Sample, Source};
-pub use server::{MetricsError, MetricsServer, serve};
+pub use server::{BoundMetrics, MetricsError, MetricsServer, bind, serve};

@@ -1,4 +1,4 @@
-//! [`serve`]: answers `GET /metrics` on a thread of its own.
+//! [`serve`]: answers `GET /metrics` on a thread of its own; [`bind`] first takes the address.
 //!
 //! All clients are served at once and none is waited for: each has `TIMEOUT` for its one request, and of more than
 //! `CLIENTS_MAX` the one that has been there for longest goes. So silent and slow ones hold up no other, and the
@@ -75,12 +75,20 @@ impl Drop for MetricsServer {
     }
 }
 
-/// Serves samples of `source` as Prometheus text on `GET /metrics` at `address` (`A:P`; port 0 takes any free port)
-/// until the result is dropped.
+/// A bound endpoint that nothing is answered at yet: what takes rights may be given up before threads are made.
+#[derive(Debug)]
+pub struct BoundMetrics {
+    address: SocketAddr,
+    listener: TcpListener,
+    stop: UnixStream,
+    stopped: UnixStream,
+}
+
+/// Binds `address` (`A:P`; port 0 takes any free port).
 ///
 /// # Errors
-/// If `address` is none or cannot be listened on, or no thread can be started.
-pub fn serve(address: &str, source: Arc<dyn Source>) -> Result<MetricsServer, MetricsError> {
+/// If `address` is none or cannot be listened on.
+pub fn bind(address: &str) -> Result<BoundMetrics, MetricsError> {
     let typed = address;
     let refused = |cause| MetricsError::Listen { address: typed.to_owned(), cause };
     let listener = TcpListener::bind(address::parse(typed)?).map_err(refused)?;
@@ -88,13 +96,32 @@ pub fn serve(address: &str, source: Arc<dyn Source>) -> Result<MetricsServer, Me
     listener.set_nonblocking(true).map_err(refused)?;
     let address = listener.local_addr().map_err(refused)?;
     let (stop, stopped) = UnixStream::pair().map_err(refused)?;
-    let service = Service { listener, stopped, endpoint: Endpoint::new(source), clients: Vec::new() };
-    let thread = std::thread::Builder::new()
-        .name("yonder-metrics".to_owned())
-        .spawn(move || service.run())
-        .map_err(MetricsError::Thread)?;
-    debug!(%address, "serving metrics");
-    Ok(MetricsServer { address, stop: Some(stop), thread: Some(thread) })
+    Ok(BoundMetrics { address, listener, stop, stopped })
+}
+
+impl BoundMetrics {
+    /// Serves samples of `source` as Prometheus text on `GET /metrics` until the result is dropped.
+    ///
+    /// # Errors
+    /// If no thread can be started.
+    pub fn serve(self, source: Arc<dyn Source>) -> Result<MetricsServer, MetricsError> {
+        let Self { address, listener, stop, stopped } = self;
+        let service = Service { listener, stopped, endpoint: Endpoint::new(source), clients: Vec::new() };
+        let thread = std::thread::Builder::new()
+            .name("yonder-metrics".to_owned())
+            .spawn(move || service.run())
+            .map_err(MetricsError::Thread)?;
+        debug!(%address, "serving metrics");
+        Ok(MetricsServer { address, stop: Some(stop), thread: Some(thread) })
+    }
+}
+
+/// [`bind`], and then [`BoundMetrics::serve`].
+///
+/// # Errors
+/// Of both.
+pub fn serve(address: &str, source: Arc<dyn Source>) -> Result<MetricsServer, MetricsError> {
+    bind(address)?.serve(source)
 }
 
 /// What is answered.

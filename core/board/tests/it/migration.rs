@@ -10,7 +10,7 @@ const REGION: u64 = 64 * PAGE;
 /// Two nodes with one address space, whose owner has a capability for each.
 fn two_nodes() -> [(World, Space); 2] {
     [*b"the first node's", *b"the other node's"].map(|key| {
-        let mut world = World::new(&Config { key, ..config(32) });
+        let mut world = World::new(&Config { key: key.into(), ..config(32) });
         world.refill(8);
         let space = world.create_named(pid(), 0);
         (world, space)

@@ -107,7 +107,7 @@ pub(crate) const SOMEWHERE: AllocateRequest =
 
 pub(crate) fn config(pages: u32) -> Config {
     let page_size = PageSize::new(PAGE).unwrap();
-    let (key, piece_pages_max) = (*b"only this node's", PIECE_PAGES_MAX);
+    let (key, piece_pages_max) = ((*b"only this node's").into(), PIECE_PAGES_MAX);
     Config {
         pages,
         page_size,

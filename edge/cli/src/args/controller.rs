@@ -9,7 +9,7 @@ use anyhow::Context as _;
 use clap::{Args, Subcommand};
 use yonder::units::parse_bytes;
 
-use super::{CredentialArgs, OpenArgs, SERVER, positive_duration};
+use super::{CredentialArgs, OpenArgs, SERVER, UserArgs, positive_duration};
 
 /// What `yonder controller --help` ends with.
 const CONTROLLER_AFTER_HELP: &str = "\
@@ -74,6 +74,8 @@ pub(crate) struct ServeArgs {
     pub(crate) credential: CredentialArgs,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    #[command(flatten)]
+    pub(crate) user: UserArgs,
 }
 
 /// A controller that runs.

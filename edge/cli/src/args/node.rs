@@ -6,7 +6,7 @@ use clap::Args;
 use yonder::units::{parse_bytes, parse_duration};
 use yonder_node::{Listen, ListenError, parse_listen};
 
-use super::{ControllerAddresses, CredentialArgs, OpenArgs, positive_count};
+use super::{ControllerAddresses, CredentialArgs, OpenArgs, SandboxArgs, positive_count};
 
 /// The addresses of a node, from one flag.
 #[derive(Clone, Debug)]
@@ -51,4 +51,6 @@ pub(crate) struct NodeArgs {
     pub(crate) credential: CredentialArgs,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    #[command(flatten)]
+    pub(crate) sandbox: SandboxArgs,
 }

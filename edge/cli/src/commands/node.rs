@@ -1,16 +1,20 @@
 //! `yonder node`: a memory node, until it is told to end.
+//!
+//! It binds its addresses first; then it becomes `--user`'s and enters its sandbox; then it makes threads and serves.
 
 use std::num::NonZeroUsize;
 use std::process::ExitCode;
 use std::sync::{Arc, mpsc};
 
+use anyhow::Context as _;
 use yonder::units::format_bytes;
 use yonder_controller::LinkCondition;
-use yonder_identity::Role;
+use yonder_identity::{Credential, Role};
 use yonder_metrics::{Extra, ExtraKind, Sample};
-use yonder_node::{ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling};
+use yonder_node::{BoundNode, ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling};
+use yonder_process::{Entered, User};
 
-use crate::args::NodeArgs;
+use crate::args::{NodeArgs, SandboxArgs, as_user};
 
 pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     if !args.credential.is_typed() {
@@ -19,11 +23,17 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     }
     // Metrics ask no one who he is.
     args.open.check(args.metrics.as_deref())?;
+    let user = args.sandbox.user.find()?;
+    let credential = as_user(user.as_ref(), || args.credential.of_server(Role::Node))?;
+    let bound = Node::bind(config(args, credential))?;
+    let bound_metrics = args.metrics.as_deref().map(yonder_metrics::bind).transpose()?;
+    // Threads that are made from here on have no more rights than this one.
+    confine(&args.sandbox, user.as_ref(), &bound)?;
     let (stop, stopped) = mpsc::channel();
     ctrlc::set_handler(move || {
         let _ = stop.send(());
     })?;
-    let node = Arc::new(Node::start(config(args)?)?);
+    let node = Arc::new(bound.serve()?);
     let addresses: Vec<String> = node.addresses().iter().map(ToString::to_string).collect();
     let joined = args.controller.as_ref().map_or_else(String::new, |at| format!(", for the controller at {at}"));
     let (memory, addresses) = (format_bytes(args.memory), addresses.join(", "));
@@ -34,7 +44,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
         extra.extend(for_metrics.controller().map(|link| link_metric(&link)));
         Sample { extra, ..Sample::default() }
     };
-    let server = args.metrics.as_deref().map(|address| yonder_metrics::serve(address, Arc::new(sample))).transpose()?;
+    let server = bound_metrics.map(|bound| bound.serve(Arc::new(sample))).transpose()?;
     if let Some(server) = &server {
         eprintln!("yonder node: metrics on {}", server.address());
     }
@@ -50,8 +60,26 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn config(args: &NodeArgs) -> anyhow::Result<NodeConfig> {
-    Ok(NodeConfig {
+/// Gives up what the node needed to bind its addresses and does not need to serve.
+fn confine(args: &SandboxArgs, user: Option<&User>, bound: &BoundNode) -> anyhow::Result<()> {
+    if let Some(user) = user {
+        bound.give_sockets(user).context("a socket cannot be given to --user")?;
+        user.become_for_good()?;
+    }
+    if args.no_sandbox {
+        return Ok(());
+    }
+    let Entered { filter, landlock } = bound.sandbox([]).enter();
+    for (what, entered) in [("a filter of system calls (seccomp)", filter), ("rules for files (landlock)", landlock)] {
+        if let Err(cause) = entered {
+            eprintln!("yonder node: serves without {what}, which this kernel does not let it have: {cause}");
+        }
+    }
+    Ok(())
+}
+
+fn config(args: &NodeArgs, credential: Option<Arc<Credential>>) -> NodeConfig {
+    NodeConfig {
         page_bytes: args.page_size,
         data_threads: args.data_threads.and_then(NonZeroUsize::new),
         controller: args
@@ -59,9 +87,9 @@ fn config(args: &NodeArgs) -> anyhow::Result<NodeConfig> {
             .as_ref()
             .map(|addresses| ControllerConfig { addresses: addresses.to_string(), region_bytes: args.region_size }),
         polling: if args.busy_poll { Polling::Busy } else { Polling::Adaptive(args.spin) },
-        credential: args.credential.of_server(Role::Node)?,
+        credential,
         ..NodeConfig::new(args.listen.0.clone(), args.memory)
-    })
+    }
 }
 
 fn link_metric(link: &LinkCondition) -> Extra {

@@ -60,7 +60,7 @@ impl Yonder {
             pages: BOARD_PAGES,
             page_size: PageSize::DEFAULT,
             seed: rng.random(),
-            key: rng.random(),
+            key: rng.random::<[u8; 16]>().into(),
             recent_max: 1,
             spaces: SpaceLimits::of(PROCESSES),
             piece_pages_max: PIECE_PAGES_MAX,

@@ -84,7 +84,7 @@ impl Node {
             pages,
             page_size: PageSize::DEFAULT,
             seed: rng.random(),
-            key: rng.random(),
+            key: rng.random::<[u8; 16]>().into(),
             recent_max: RECENT_MAX,
             spaces: SpaceLimits::of(pages.max(1024) as usize),
             piece_pages_max: PIECE_PAGES_MAX,

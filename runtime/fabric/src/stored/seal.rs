@@ -1,10 +1,11 @@
 //! `seal+URL`: pages encrypted and authenticated before they leave this process, for nodes, disks and networks that are
 //! not trusted.
 //!
-//! AEGIS-128L, with a key that is drawn when the fabric is opened, is never written anywhere, and is wiped when the
-//! fabric ends: what a process leaves on a node or in a file when it is killed is noise. Nonce and tag of a page stay
-//! here, so what is below is as long as the page was, and an older version of it, another page, or anything else that
-//! was not written last is an error. What is below learns how much is stored of which page, and when it is moved.
+//! AEGIS-128L, with a key that is drawn when the fabric is opened, is never written anywhere, to swap or a core dump
+//! neither, and is wiped when the fabric ends: what a process leaves on a node or in a file when it is killed is noise.
+//! Nonce and tag of a page stay here, so what is below is as long as the page was, and an older version of it, another
+//! page, or anything else that was not written last is an error. What is below learns how much is stored of which page,
+//! and when it is moved.
 //!
 //! Invariant: no nonce is used twice. All queue pairs of a fabric count in one number, 64 bits of it, and a forked
 //! child writes no pages.
@@ -16,9 +17,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use aegis::aegis128l::Aegis128L;
 use rand::TryRngCore as _;
 use rand::rngs::OsRng;
-use yonder_mapping::Mapping;
+use yonder_mapping::{Inherited, LockedBox, Mapping};
 use yonder_units::PAGE_BYTES;
-use zeroize::Zeroizing;
 
 use super::table::Stored;
 use super::{Codec, Damaged, Form, StoredFabric};
@@ -32,7 +32,7 @@ const TAG_BYTES: usize = 16;
 pub type SealFabric = StoredFabric<Seal>;
 
 type Cipher = Aegis128L<TAG_BYTES>;
-type Key = Zeroizing<[u8; 16]>;
+type Key = LockedBox<[u8; 16]>;
 
 /// Pages as AEGIS-128L makes them.
 pub struct Seal {
@@ -47,8 +47,12 @@ impl Form for Seal {
     type Codec = SealCodec;
 
     fn new() -> Result<Self, String> {
-        let mut key = Zeroizing::new([0; 16]);
+        // A forked child reads its parent's pages, for which it needs the key.
+        let mut key = Key::new([0; 16], Inherited::Copied).map_err(|error| error.to_string())?;
         OsRng.try_fill_bytes(&mut *key).map_err(|error| error.to_string())?;
+        if !key.is_locked() {
+            tracing::warn!("the key of seal+ may be swapped out: the limit of locked memory (ulimit -l) is reached");
+        }
         // The library looks at the processor once: here, and not in the handler of a fault.
         let _ = Cipher::new(&key, &nonce(0));
         Ok(Self { key, count: AtomicU64::new(0) })

@@ -59,7 +59,7 @@ impl Host {
             pages: PAGES,
             page_size,
             seed: id.0,
-            key,
+            key: key.into(),
             recent_max: RECENT_MAX,
             spaces: SpaceLimits::of(4),
             piece_pages_max: PIECE_PAGES_MAX,

@@ -101,7 +101,7 @@ impl Pair {
             pages: 64,
             page_size: PageSize::new(PAGE).unwrap(),
             seed: 1,
-            key: *b"only this node's",
+            key: (*b"only this node's").into(),
             recent_max: 4096,
             spaces: yonder_board::SpaceLimits::of(8),
             piece_pages_max: yonder_board::PIECE_PAGES_MAX,

@@ -1,6 +1,6 @@
 //! A controller that serves nodes and clients, until it is told to end or its state cannot be kept.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -10,10 +10,10 @@ use anyhow::{Context as _, anyhow};
 use yonder::units::format_bytes;
 use yonder_controller::{ControllerClient, ControllerServer, EmbeddedStore, EtcdStore, Leadership, Store, StoreError};
 use yonder_identity::{Credential, Role};
-use yonder_metrics::{Extra, ExtraKind, MetricsServer, Sample};
+use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Sample};
 use yonder_placement::{Config, NodeCondition, NodeView};
 
-use crate::args::ServeArgs;
+use crate::args::{ServeArgs, as_user};
 
 /// Where all that controllers keep in etcd is.
 const ETCD_PREFIX: &str = "yonder/";
@@ -30,7 +30,8 @@ enum Event {
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let address = args.listen.as_ref().context("no --listen: type one such as tcp://127.0.0.1:7400")?.resolve()?;
-    let credential = args.credential.of_server(Role::Controller)?;
+    let user = args.user.find()?;
+    let credential = as_user(user.as_ref(), || args.credential.of_server(Role::Controller))?;
     // Strangers are kept out by the credential, but metrics are told to all.
     if credential.is_none() {
         args.open.check_or([address.to_string()], ", or --identity FILE or --key FILE")?;
@@ -40,16 +41,22 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let config = Config { region_bytes: args.region_size, lease, ..Config::default() };
     // Before anything is waited for.
     config.check()?;
+    // Of several controllers on one etcd only that which leads may be connected to.
+    let bound = if args.etcd.is_empty() { Some(Sockets::bind(args, address)?) } else { None };
+    if let Some(user) = &user {
+        // Threads that are made from here on have no more rights than this one, and what the store makes is the user's.
+        user.become_for_good()?;
+    }
     let (happens, events) = mpsc::channel();
     let on_signal = happens.clone();
     ctrlc::set_handler(move || {
         let _ = on_signal.send(Event::Stop);
     })?;
     let Some((store, place)) = open_store(args, address, happens, &events)? else { return Ok(()) };
-    let server = Arc::new(ControllerServer::start_as(address, config, store, credential.clone())?);
+    let sockets = bound.map_or_else(|| Sockets::bind(args, address), Ok)?;
+    let server = Arc::new(ControllerServer::start_on(sockets.listener, config, store, credential.clone())?);
     let listens = server.address();
-    let metrics =
-        args.metrics.as_deref().map(|address| serve_metrics(address, listens, credential.clone())).transpose()?;
+    let metrics = sockets.metrics.map(|bound| serve_metrics(bound, listens, credential.clone())).transpose()?;
     eprintln!(
         "yonder controller: nodes and clients at tcp://{listens}, regions of {}, state in {place}; Ctrl-C ends it",
         format_bytes(args.region_size)
@@ -67,6 +74,19 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     server.wait()?;
     eprintln!("yonder controller: ended; nodes go on serving, and register at the next one");
     Ok(())
+}
+
+/// What a controller listens on.
+struct Sockets {
+    listener: TcpListener,
+    metrics: Option<BoundMetrics>,
+}
+
+impl Sockets {
+    fn bind(args: &ServeArgs, address: SocketAddr) -> anyhow::Result<Self> {
+        let listener = ControllerServer::bind(address)?;
+        Ok(Self { listener, metrics: args.metrics.as_deref().map(yonder_metrics::bind).transpose()? })
+    }
 }
 
 /// Opens what `--state` or `--etcd` names, and says where it is. `None` if the command is told to end meanwhile.
@@ -121,7 +141,7 @@ fn without_etcd(endpoints: &[String], error: StoreError) -> anyhow::Error {
 
 /// Serves what the controller at `controller` tells every client, as metrics.
 fn serve_metrics(
-    address: &str,
+    bound: BoundMetrics,
     controller: SocketAddr,
     credential: Option<Arc<Credential>>,
 ) -> anyhow::Result<MetricsServer> {
@@ -132,7 +152,7 @@ fn serve_metrics(
         // A controller that ends, or waits for its store, shows nothing rather than no nodes.
         Sample { extra: asked.map_or_else(|_| Vec::new(), |nodes| metrics(&nodes)), ..Sample::default() }
     };
-    Ok(yonder_metrics::serve(address, Arc::new(sample))?)
+    Ok(bound.serve(Arc::new(sample))?)
 }
 
 /// An address by which this machine reaches a socket that is bound to `address`.

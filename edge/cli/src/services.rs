@@ -1,0 +1,98 @@
+//! The services for systemd in `edge/cli/systemd`, as far as this crate can tell that they are right: what they start
+//! is a command that there is, with flags that it has, and servers may do little. `testing/e2e` asks systemd.
+
+use std::collections::BTreeMap;
+
+use clap::Parser as _;
+
+use crate::args::{Cli, Command};
+
+const SERVICES: [(&str, &str); 3] = [
+    ("controller", include_str!("../systemd/yonder-controller.service")),
+    ("governor", include_str!("../systemd/yonder-governor.service")),
+    ("node", include_str!("../systemd/yonder-node.service")),
+];
+
+/// The settings of a service, by section and name; those that are given more than once are joined by spaces.
+fn parse(service: &str) -> BTreeMap<(String, String), String> {
+    let (mut section, mut settings) = (String::new(), BTreeMap::new());
+    for line in service.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+            section = name.to_owned();
+            continue;
+        }
+        let (name, value) = line.split_once('=').unwrap_or_else(|| panic!("'{line}' is no setting"));
+        assert!(name.chars().all(char::is_alphanumeric) && !section.is_empty(), "'{line}' is no setting");
+        let values: &mut String = settings.entry((section.clone(), name.to_owned())).or_default();
+        if !values.is_empty() {
+            values.push(' ');
+        }
+        values.push_str(value);
+    }
+    settings
+}
+
+/// What the service starts, with the flags that it has unless a file says others.
+fn started(service: &str) -> Vec<String> {
+    let settings = parse(service);
+    let value = |name: &str| settings.get(&("Service".to_owned(), name.to_owned())).cloned().unwrap_or_default();
+    let mut line = value("ExecStart").replace("${STATE_DIRECTORY}", "/var/lib/yonder");
+    if let Some((name, flags)) = value("Environment").trim_matches('"').split_once('=') {
+        assert!(line.contains(&format!("${name}")), "'{line}' does not use {name}");
+        line = line.replace(&format!("${name}"), flags);
+    }
+    assert!(!line.contains('$'), "'{line}' uses what is not set");
+    line.split_whitespace().map(str::to_owned).collect()
+}
+
+#[test]
+fn services_start_commands_with_flags_that_there_are() {
+    for (name, service) in SERVICES {
+        let words = started(service);
+        assert_eq!(words[..2], ["@PREFIX@/bin/yonder", name]);
+        let command = Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{words:?}: {error}")).command;
+        let is_right = match &command {
+            Command::Node(args) => {
+                // What it may not do, and what only root could.
+                assert!(!args.sandbox.no_sandbox && args.sandbox.user.user.is_none());
+                let addresses = args.listen.0.iter().filter_map(yonder_node::Listen::socket_address);
+                args.open.check(addresses).expect("only this machine reaches it, unless a file says otherwise");
+                name == "node"
+            }
+            Command::Controller(args) => {
+                assert!(args.what.is_none() && args.serve.state.starts_with("/var/lib/yonder"));
+                name == "controller"
+            }
+            Command::Governor(_) => name == "governor",
+            _ => false,
+        };
+        assert!(is_right, "{words:?}");
+    }
+}
+
+#[test]
+fn servers_that_others_reach_have_nothing_that_they_do_not_need() {
+    const HELD: [(&str, &str); 12] = [
+        ("DynamicUser", "yes"),
+        ("NoNewPrivileges", "yes"),
+        ("CapabilityBoundingSet", ""),
+        ("ProtectSystem", "strict"),
+        ("ProtectHome", "yes"),
+        ("PrivateTmp", "yes"),
+        ("PrivateDevices", "yes"),
+        ("MemoryDenyWriteExecute", "yes"),
+        ("RestrictAddressFamilies", "AF_INET AF_INET6 AF_UNIX"),
+        ("SystemCallArchitectures", "native"),
+        ("LimitCORE", "0"),
+        ("UMask", "0077"),
+    ];
+    for (name, service) in SERVICES.iter().filter(|(name, _)| *name != "governor") {
+        let settings = parse(service);
+        for (setting, wanted) in HELD {
+            let found = settings.get(&("Service".to_owned(), setting.to_owned()));
+            assert_eq!(found.map(String::as_str), Some(wanted), "{setting} of {name}");
+        }
+        assert!(settings.contains_key(&("Service".to_owned(), "SystemCallFilter".to_owned())));
+        assert!(!settings.contains_key(&("Service".to_owned(), "ExecStartPre".to_owned())));
+    }
+}
