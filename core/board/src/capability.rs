@@ -1,9 +1,9 @@
 //! [`Capabilities`]: proofs of the right to an address space, which a node checks without remembering whom it gave
 //! them.
 //!
-//! A capability has 128 bits: in the upper half what it claims ([`Claims`]), below it the SipHash-2-4 of that and of the
-//! address space, under a key that only the node has. Guessing one takes 2^63 requests on average; a keyed checksum that
-//! is not a pseudo-random function would give the key away to whoever asks for enough capabilities.
+//! A capability has 128 bits: in the upper half what it claims ([`Claims`]), below it the SipHash-2-4 of that and of
+//! the address space, under a key that only the node has. Guessing one takes 2^63 requests on average; a keyed checksum
+//! that is not a pseudo-random function would give the key away to whoever asks for enough capabilities.
 //!
 //! One of its claims is the life of the address space ([`crate::lives`]). Whether that is the present one is for the
 //! caller to look up before it does anything: what was executed in an earlier life is still answered as it was.
@@ -14,6 +14,7 @@ use std::ops::Deref;
 use std::sync::Arc;
 
 use siphasher::sip::SipHasher24;
+use yonder_units::Narrow;
 use yonder_wire::{ErrorCode, Header, Kind, Rights};
 
 use crate::address::{PID_OF_CONTROLLER_MIN, Pid};
@@ -77,9 +78,7 @@ impl Claims {
 
     /// When a capability that was checked is void.
     pub(crate) fn expiry_in(capability: u128) -> Option<u32> {
-        #[expect(clippy::cast_possible_truncation, reason = "the upper half")]
-        let bits = (capability >> u64::BITS) as u64;
-        Self::from_bits(bits).and_then(|claims| claims.expiry)
+        Self::from_bits(halves(capability).0).and_then(|claims| claims.expiry)
     }
 
     /// Rights in bits 0 and 1, then 10 bits for a tenant that no one has yet, 21 for the minute, 31 for the life.
@@ -90,9 +89,9 @@ impl Claims {
 
     #[inline]
     fn from_bits(bits: u64) -> Option<Self> {
-        let rights = Rights::from_number((bits & 3) as u32)?;
-        let expiry = Some((bits >> 12) as u32 & EXPIRY_MAX).filter(|minute| *minute != 0);
-        Some(Self { rights, life: (bits >> 33) as Life, expiry })
+        let rights = Rights::from_number((bits & 3).narrow_u32())?;
+        let expiry = Some((bits >> 12 & u64::from(EXPIRY_MAX)).narrow_u32()).filter(|minute| *minute != 0);
+        Some(Self { rights, life: (bits >> 33).narrow_u32(), expiry })
     }
 }
 
@@ -122,6 +121,14 @@ impl fmt::Debug for NodeKey {
     }
 }
 
+/// What a capability claims, and its hash.
+#[inline]
+fn halves(capability: u128) -> (u64, u64) {
+    let bytes = capability.to_be_bytes();
+    let half = |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| bytes[at + byte]));
+    (half(0), half(size_of::<u64>()))
+}
+
 /// Makes and checks capabilities, and draws numbers of address spaces, under one key.
 #[derive(Debug)]
 pub(crate) struct Capabilities {
@@ -148,8 +155,7 @@ impl Capabilities {
     #[inline]
     pub(crate) fn check(&self, header: &Header, needed: Rights, now: NodeTime) -> Result<(Pid, Life), ErrorCode> {
         let pid = Pid::new(header.pid).ok_or(ErrorCode::BadCapability)?;
-        #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
-        let (bits, hash) = ((header.capability >> u64::BITS) as u64, header.capability as u64);
+        let (bits, hash) = halves(header.capability);
         if self.hash(pid, bits) != hash {
             return Err(ErrorCode::BadCapability);
         }

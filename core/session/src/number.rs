@@ -53,12 +53,8 @@ impl SessionNumber {
     }
 
     /// Lane `lane` of the same session.
-    ///
-    /// # Panics
-    /// If there is no such lane.
     #[must_use]
     pub const fn with_lane(self, lane: u8) -> Self {
-        assert!(lane <= Self::LANE_MAX);
         Self(self.session().0 | lane as u64)
     }
 

@@ -1,11 +1,11 @@
 //! The one fixed header: [`Header`] as the program sees it, `RawHeader` as it lies on the wire.
 //!
 //! A raw header is a prefix of 20 bytes, which says what the rest is and proves it, and 60 bytes of what is asked or
-//! answered. Here are plain messages, whose proof is a checksum; `core/session` puts another prefix in front of the same
-//! 60 bytes.
+//! answered. Here are plain messages, whose proof is a checksum; `core/session` puts another prefix in front of the
+//! same 60 bytes.
 //!
-//! Invariant: the raw header is [`HEADER_BYTES`] long and has no padding; its checksum is that of all the rest of it and
-//! of the payload.
+//! Invariant: the raw header is [`HEADER_BYTES`] long and has no padding; its checksum is that of all the rest of it
+//! and of the payload.
 
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 use zerocopy::little_endian::{U16, U32, U64, U128};

@@ -34,8 +34,8 @@ pub enum Kind {
     Free = 10,
     /// Makes `length` bytes at `address` read as zeros; whole pages give their memory back.
     Discard = 11,
-    /// Asks for a capability with the rights in `length`, as [`Rights`](crate::Rights) are numbered. It is void after as
-    /// many minutes as `address` says, or never if that is 0.
+    /// Asks for a capability with the rights in `length`, as [`Rights`](crate::Rights) are numbered. It is void after
+    /// as many minutes as `address` says, or never if that is 0.
     Grant = 12,
     /// Asks where in the node's exported memory `address` lies: answered by [`Translation`](crate::Translation). Only
     /// for those who were handed that memory.

@@ -102,7 +102,7 @@ pub(crate) struct Connection {
     /// Where it comes from, if that is the network.
     ip: Option<IpAddr>,
     /// The lane, if its messages are protected.
-    lane: Option<ProtectedLane>,
+    lane: Option<Box<ProtectedLane>>,
     received: MessageBuffer,
     replies: MessageBuffer,
     /// Answers of other threads that wait for room in `replies`.
@@ -172,7 +172,7 @@ impl Connection {
             && self.lane.is_none()
             && self.received.pending().first().is_some_and(|lead| *lead != PLAIN_LEAD)
         {
-            self.lane = shared.doors.lane_of(self.received.pending(), ip, yonder_clock::now())?;
+            self.lane = shared.doors.lane_of(self.received.pending(), ip, yonder_clock::now())?.map(Box::new);
             if self.lane.is_none() {
                 return Ok(None);
             }
@@ -279,13 +279,13 @@ impl Connection {
                 self.replies.composed(composed);
                 continue;
             }
-            let opened = open_next(&mut self.received, self.lane.as_ref(), &server.shared)?;
+            let opened = open_next(&mut self.received, self.lane.as_deref(), &server.shared)?;
             let Some((bytes, taken)) = opened else { return Ok(false) };
             let message = message_in(&self.received, bytes, self.lane.is_some())?;
             let request = message.header;
             let may_forward = self.forwarded < FORWARDED_MAX;
             let (peer, source) = (&self.peer, self.guest.source);
-            let wrap = self.lane.as_ref().map_or(Wrap::Plain, ProtectedLane::wrap);
+            let wrap = self.lane.as_ref().map_or(Wrap::Plain, |lane| lane.wrap());
             let answer_to = || {
                 let (inbox, peer) = (Arc::clone(inbox), peer.clone());
                 may_forward.then(|| AnswerTo::Stream { inbox, token, source, wrap, peer })
@@ -313,7 +313,7 @@ impl Connection {
 
     /// The next message that is there as a whole, opened: its bytes, and those that it took.
     fn open_next(&mut self, shared: &Shared) -> Result<Option<(usize, usize)>, Closed> {
-        open_next(&mut self.received, self.lane.as_ref(), shared)
+        open_next(&mut self.received, self.lane.as_deref(), shared)
     }
 
     fn message(&self, bytes: usize) -> Result<Message<'_>, Closed> {

@@ -1,4 +1,5 @@
-//! [`Gate`]: what comes from the network is looked at here before anything is made of it, and answers go out through it.
+//! [`Gate`]: what comes from the network is looked at here before anything is made of it, and answers go out through
+//! it.
 //!
 //! A node without a credential takes plain messages. A datagram must then carry the *cookie* of its address, which
 //! every answer has: a request without it is answered with the cookie alone, which is no longer than the request, so

@@ -1,8 +1,8 @@
 //! Numbers of [`Source`]s: who shares what is bounded, at a node.
 //!
 //! A host is its IPv4 address, or the first half of its IPv6 address, because it may have all of the other half. A user
-//! of this machine is his number, and a tenant that is known by name is the number that the node has given it. They do not
-//! meet: no network in use has an address as small as a user's or tenant's number.
+//! of this machine is his number, and a tenant that is known by name is the number that the node has given it. They do
+//! not meet: no network in use has an address as small as a user's or tenant's number.
 
 use std::net::IpAddr;
 

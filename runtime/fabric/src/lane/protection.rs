@@ -95,8 +95,8 @@ impl Sessions {
         Self { credential, protection, chains, is_renewed: AtomicBool::new(false) }
     }
 
-    /// The protector of a new lane to the node at `address`, and the node's incarnation; `None` for plain lanes. Makes a
-    /// session if there is none, or none with a number left.
+    /// The protector of a new lane to the node at `address`, and the node's incarnation; `None` for plain lanes. Makes
+    /// a session if there is none, or none with a number left.
     pub(crate) fn lane(&self, address: SocketAddr) -> Result<Option<(Protector, u64)>, OpenError> {
         let Some(credential) = self.credential()? else { return Ok(None) };
         let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
@@ -211,7 +211,7 @@ fn dial(address: SocketAddr, own: Option<IpAddr>) -> io::Result<TcpStream> {
 impl Chain {
     /// A number that no lane has had; `None` once there are none.
     fn next_lane(&self) -> Option<u8> {
-        let next = |lanes: u8| lanes.checked_add(1).filter(|lane| *lane <= SessionNumber::LANE_MAX);
+        let next = |lanes: u8| lanes.checked_add(1);
         let before = self.lanes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         before.ok().map(|lanes| lanes + 1)
     }
@@ -235,8 +235,8 @@ impl Chain {
 pub(crate) struct Protector {
     lane: u8,
     chain: Arc<Chain>,
-    /// The session of the lane. That from which it began is held too, and with it all between: nothing is freed when the
-    /// lane goes over.
+    /// The session of the lane. That from which it began is held too, and with it all between: nothing is freed when
+    /// the lane goes over.
     made: Arc<Made>,
     _first: Arc<Made>,
     keys: LaneKeys,
@@ -296,8 +296,8 @@ impl Protector {
         self.made.number.with_lane(self.lane)
     }
 
-    /// Seals the plain message of `bytes` at the start of `room`, sent at `now`, and returns how long it is then; `None`
-    /// if the lane may send nothing more in its session.
+    /// Seals the plain message of `bytes` at the start of `room`, sent at `now`, and returns how long it is then;
+    /// `None` if the lane may send nothing more in its session.
     #[inline]
     pub(crate) fn seal(&mut self, room: &mut [u8], bytes: usize, now: Nanos) -> Option<usize> {
         self.unanswered = self.unanswered.saturating_add(1);
