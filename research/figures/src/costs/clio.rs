@@ -5,7 +5,7 @@ super::costs! {
     COMPUTE_LINK, "compute_link_gbps", 40.0, Paper, "Clio, section 7: ConnectX-3 NICs and a switch of 40 Gbps";
     BOARD_PORT, "board_port_gbps", 10.0, Paper, "Clio, section 5: SFP+ ports of 10 Gbps, of which one is used";
     COMPUTE_NODES, "compute_nodes", 4.0, Paper, "Clio, section 7: four compute nodes";
-    FRAME_OVERHEAD, "frame_overhead_bytes", 66.0, Derived, "preamble 8, Ethernet 18, gap 12, IPv4 20, UDP 8; Yonder's header of 64 bytes comes from core/wire";
+    FRAME_OVERHEAD, "frame_overhead_bytes", 66.0, Derived, "preamble 8, Ethernet 18, gap 12, IPv4 20, UDP 8; Yonder's header comes from core/wire";
     FRAGMENT, "fragment_bytes", 1408.0, Derived, "Ethernet's 1,500 bytes less IPv4, UDP and Yonder's header";
     CYCLE, "board_cycle_ns", 4.0, Derived, "Clio, section 5: modules at 250 MHz, one new unit of data in each cycle";
     DATA_WIDTH, "board_width_bytes", 64.0, Derived, "Clio, section 5: 512 bits in a cycle";
