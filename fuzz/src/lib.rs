@@ -3,7 +3,7 @@
 //! A [`Target`] is a function of bytes that panics if it finds a fault. The same bytes always do the same. [`TARGETS`]
 //! are all of them: `wire` and `stream` take bytes apart, `board` is a memory node among clients, `client` the client
 //! of a node that answers anything, `offloads` calls with any arguments, `controller` what nodes and clients tell one,
-//! `settings` what a process is asked at its socket, and answers. [`driver`] invents inputs, keeps those that reach
+//! `settings` what a process is asked at its socket, and answers, `session` protected messages and what is made of them. [`driver`] invents inputs, keeps those that reach
 //! something new, and makes those that fail small.
 //!
 //! A target notes in a [`Trail`] what an input has reached, so that the driver is guided without a compiler's help; the
@@ -17,6 +17,7 @@ mod controller;
 pub mod driver;
 mod offloads;
 mod script;
+mod session;
 mod settings;
 mod stream;
 mod trail;
@@ -39,7 +40,7 @@ pub struct Target {
 }
 
 /// All targets, in the order in which they are run.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     wire::TARGET,
     stream::TARGET,
     board::TARGET,
@@ -47,6 +48,7 @@ pub const TARGETS: [Target; 7] = [
     offloads::TARGET,
     controller::TARGET,
     settings::TARGET,
+    session::TARGET,
 ];
 
 /// The target with this name.

@@ -28,6 +28,8 @@ const FEISTEL_ROUNDS: u64 = 4;
 const NANOS_PER_MINUTE: NodeTime = 60_000_000_000;
 /// Last minute of the node's clock that a capability can name: in four years.
 const EXPIRY_MAX: u32 = (1 << 21) - 1;
+/// Largest number of a tenant.
+const TENANT_MAX: u16 = (1 << 10) - 1;
 
 /// Whether a request is nothing without a capability. A stranger may greet, ask for the time, have an address space
 /// made, and give that up: only the request that makes one names none.
@@ -48,14 +50,16 @@ pub(crate) struct Claims {
     pub(crate) rights: Rights,
     /// Life of the address space.
     pub(crate) life: Life,
+    /// The tenant that has made it, and alone may use it; 0 if anyone may who has the capability.
+    pub(crate) tenant: u16,
     /// Minute of the node's clock from which on it is void; `None` if it is not before the life ends.
     pub(crate) expiry: Option<u32>,
 }
 
 impl Claims {
-    /// All rights for the whole life.
-    pub(crate) const fn of(rights: Rights, life: Life) -> Self {
-        Self { rights, life, expiry: None }
+    /// These rights for the whole life.
+    pub(crate) const fn of(rights: Rights, life: Life, tenant: u16) -> Self {
+        Self { rights, life, tenant, expiry: None }
     }
 
     /// The same until at least `minutes` from now, or for the whole life if that is 0.
@@ -81,17 +85,21 @@ impl Claims {
         Self::from_bits(halves(capability).0).and_then(|claims| claims.expiry)
     }
 
-    /// Rights in bits 0 and 1, then 10 bits for a tenant that no one has yet, 21 for the minute, 31 for the life.
+    /// Rights in bits 0 and 1, then 10 bits for the tenant, 21 for the minute, 31 for the life.
     fn bits(self) -> u64 {
-        debug_assert!(self.life <= LIFE_MAX);
-        self.rights as u64 | u64::from(self.expiry.unwrap_or(0)) << 12 | u64::from(self.life) << 33
+        debug_assert!(self.life <= LIFE_MAX && self.tenant <= TENANT_MAX);
+        self.rights as u64
+            | u64::from(self.tenant & TENANT_MAX) << 2
+            | u64::from(self.expiry.unwrap_or(0)) << 12
+            | u64::from(self.life) << 33
     }
 
     #[inline]
     fn from_bits(bits: u64) -> Option<Self> {
         let rights = Rights::from_number((bits & 3).narrow_u32())?;
         let expiry = Some((bits >> 12 & u64::from(EXPIRY_MAX)).narrow_u32()).filter(|minute| *minute != 0);
-        Some(Self { rights, life: (bits >> 33).narrow_u32(), expiry })
+        let tenant = (bits >> 2 & u64::from(TENANT_MAX)).narrow_u16();
+        Some(Self { rights, life: (bits >> 33).narrow_u32(), tenant, expiry })
     }
 }
 
@@ -127,6 +135,14 @@ fn halves(capability: u128) -> (u64, u64) {
     let bytes = capability.to_be_bytes();
     let half = |at: usize| u64::from_be_bytes(std::array::from_fn(|byte| bytes[at + byte]));
     (half(0), half(size_of::<u64>()))
+}
+
+/// Whether `tenant`, a number of one who has shown who it is, may use a capability: its own, or one that is anyone's who
+/// has it. That it is one at all is for the board to see.
+#[inline]
+#[must_use]
+pub fn is_for_tenant(capability: u128, tenant: u16) -> bool {
+    Claims::from_bits(halves(capability).0).is_none_or(|claims| claims.tenant == 0 || claims.tenant == tenant)
 }
 
 /// Makes and checks capabilities, and draws numbers of address spaces, under one key.
@@ -222,7 +238,7 @@ mod tests {
         let capabilities = Capabilities::new((*b"sixteen bytes...").into());
         let pid = Pid::new(7).unwrap();
         for rights in ALL {
-            let capability = capabilities.of(pid, Claims::of(rights, 3));
+            let capability = capabilities.of(pid, Claims::of(rights, 3, 0));
             for needed in ALL {
                 let expected = if needed <= rights { Ok(7) } else { Err(ErrorCode::NotAllowed) };
                 assert_eq!(check(&capabilities, 7, capability, needed), expected);
@@ -244,7 +260,7 @@ mod tests {
         let now = 1000 * NANOS_PER_MINUTE + 5;
         for (rights, life, minutes) in [(Rights::Read, 0, 0), (Rights::Owner, LIFE_MAX, 1), (Rights::ReadWrite, 9, 700)]
         {
-            let claims = Claims::of(rights, life).for_minutes(minutes, now).unwrap();
+            let claims = Claims::of(rights, life, (life & 1023) as u16).for_minutes(minutes, now).unwrap();
             assert_eq!(Claims::from_bits(claims.bits()), Some(claims));
             let header =
                 Header { pid: 7, capability: capabilities.of(pid, claims), ..Header::request(Kind::Read, 1, 0, 0) };
@@ -253,7 +269,7 @@ mod tests {
             let later = at(now + (minutes + 1) * NANOS_PER_MINUTE);
             assert_eq!(later.is_ok(), minutes == 0, "{minutes} minutes");
         }
-        let forever = Claims::of(Rights::Read, 1).for_minutes(u64::MAX, now);
+        let forever = Claims::of(Rights::Read, 1, 0).for_minutes(u64::MAX, now);
         assert_eq!(forever, Err(ErrorCode::BadLength));
     }
 

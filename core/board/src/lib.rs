@@ -55,7 +55,7 @@ mod usage;
 
 pub use access::Access;
 pub use address::{PageSize, PhysicalPage, Pid, Piece, Pieces, VirtualPage};
-pub use capability::{NodeKey, needs_capability};
+pub use capability::{NodeKey, is_for_tenant, needs_capability};
 pub use extend_path::{CALL_RESULT_BYTES_MAX, CallEffect, ExtendPath, Path, path_of};
 pub use fast_path::FastPath;
 pub use lease_clock::LEASE_STEP_MAX;

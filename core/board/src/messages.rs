@@ -24,9 +24,9 @@ use crate::source::Source;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Outcome {
     Done,
-    Created { pid: Pid, life: Life, lease_ms: u32 },
+    Created { pid: Pid, life: Life, tenant: u16, lease_ms: u32 },
     Allocated { address: u64, allocated: Allocated },
-    Revoked { pid: Pid, life: Life },
+    Revoked { pid: Pid, life: Life, tenant: u16 },
 }
 
 impl SlowPath {
@@ -116,7 +116,8 @@ impl SlowPath {
     fn grant(&self, header: &Header, now: NodeTime) -> Result<u128, ErrorCode> {
         let pid = self.check(header, Rights::Owner, now)?;
         let rights = Rights::from_number(header.length).ok_or(ErrorCode::BadLength)?;
-        let claims = Claims::of(rights, self.spaces.life_of(pid)).for_minutes(header.address, now)?;
+        let claims = Claims::of(rights, self.spaces.life_of(pid), self.spaces.tenant_of(pid))
+            .for_minutes(header.address, now)?;
         // Who has a right for some time hands on none that lasts longer.
         let claims = claims.no_longer_than(Claims::expiry_in(header.capability));
         Ok(self.board.capabilities.of(pid, claims))
@@ -138,7 +139,8 @@ impl SlowPath {
                     return Err(ErrorCode::NotAllowed);
                 }
                 let (pid, lease_ms) = self.create_space_for(source, header.length, now)?;
-                return Ok(Outcome::Created { pid, life: self.spaces.life_of(pid), lease_ms });
+                let (life, tenant) = (self.spaces.life_of(pid), self.spaces.tenant_of(pid));
+                return Ok(Outcome::Created { pid, life, tenant, lease_ms });
             }
             Kind::Revoke => {
                 let pid = self.check(header, Rights::Owner, now)?;
@@ -149,7 +151,7 @@ impl SlowPath {
                 let life = self.spaces.revoke(pid)?;
                 // A data thread may have found the life before, and not written yet.
                 shell.upkeep.wait_until_quiet();
-                return Ok(Outcome::Revoked { pid, life });
+                return Ok(Outcome::Revoked { pid, life, tenant: self.spaces.tenant_of(pid) });
             }
             Kind::Allocate => {
                 let pid = self.check(header, Rights::Owner, now)?;
@@ -197,14 +199,14 @@ impl SlowPath {
             (Kind::DestroySpace | Kind::Free | Kind::Discard | Kind::Adopt, Ok(Outcome::Done)) => {
                 reply.answer(header.length)
             }
-            (Kind::CreateSpace, Ok(Outcome::Created { pid, life, lease_ms })) => {
-                let capability = self.board.capabilities.of(pid, Claims::of(Rights::Owner, life));
+            (Kind::CreateSpace, Ok(Outcome::Created { pid, life, tenant, lease_ms })) => {
+                let capability = self.board.capabilities.of(pid, Claims::of(Rights::Owner, life, tenant));
                 reply.answer_with(lease_ms, |answer| {
                     (answer.pid, answer.capability) = (pid.get(), capability);
                 })
             }
-            (Kind::Revoke, Ok(Outcome::Revoked { pid, life })) => {
-                let capability = self.board.capabilities.of(pid, Claims::of(Rights::Owner, life));
+            (Kind::Revoke, Ok(Outcome::Revoked { pid, life, tenant })) => {
+                let capability = self.board.capabilities.of(pid, Claims::of(Rights::Owner, life, tenant));
                 reply.answer_with(header.length, |answer| answer.capability = capability)
             }
             (Kind::Allocate, Ok(Outcome::Allocated { address, allocated })) => reply.answer_body(address, &allocated),

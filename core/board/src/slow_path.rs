@@ -167,7 +167,7 @@ impl SlowPath {
     /// The capability for `rights` to an address space of this node; one that opens nothing if there is no such space.
     #[must_use]
     pub fn capability(&self, pid: Pid, rights: Rights) -> u128 {
-        self.board.capabilities.of(pid, Claims::of(rights, self.spaces.life_of(pid)))
+        self.board.capabilities.of(pid, Claims::of(rights, self.spaces.life_of(pid), self.spaces.tenant_of(pid)))
     }
 
     /// Begins the lease of an address space anew.

@@ -1,12 +1,30 @@
 //! [`Source`]: where a request comes from, as far as the shell can tell; and [`Share`]: how much of what there is a
 //! bounded number of one of them may have, so that none takes all of it.
 //!
-//! A source is no proof of anything: the address of a datagram may be forged. So a share bounds what one host or user
+//! A source is no proof of anything, but for a tenant that has shown who it is: the address of a datagram may be forged. So a share bounds what one host or user
 //! takes, and what needs proof needs a capability.
 
 /// Who asks, as a number that the shell chooses: an address of the network without its port, or a user of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Source(pub u64);
+
+/// Sources from this one on are tenants that are known by name. No network in use has an address as small as theirs.
+const TENANTS: u64 = 1 << 33;
+
+impl Source {
+    /// What comes from the tenant with this number, not 0, wherever it comes from.
+    #[must_use]
+    pub const fn of_tenant(number: u16) -> Self {
+        Self(TENANTS | number as u64)
+    }
+
+    /// The number of the tenant, if it is one.
+    #[must_use]
+    pub fn tenant(self) -> Option<u16> {
+        let number = self.0.checked_sub(TENANTS).and_then(|number| u16::try_from(number).ok());
+        number.filter(|number| *number != 0)
+    }
+}
 
 /// How a bounded number of places is shared. The last quarter of them is kept for those that have few.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -35,6 +53,14 @@ impl Share {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_tenant_is_told_from_all_else() {
+        assert_eq!(Source::of_tenant(7).tenant(), Some(7));
+        for other in [0, 7, u64::from(u32::MAX), 1 << 32 | 7, 1 << 33, 1 << 34, u64::MAX].map(Source) {
+            assert_eq!(other.tenant(), None, "{other:?}");
+        }
+    }
 
     #[test]
     fn none_has_more_than_its_share_and_the_last_quarter_is_for_those_with_few() {

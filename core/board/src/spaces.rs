@@ -240,6 +240,11 @@ impl Spaces {
         self.spaces.get(&pid).map_or(0, |space| space.life)
     }
 
+    /// The tenant that has made an address space, if it was one that is known by name; else 0.
+    pub(crate) fn tenant_of(&self, pid: Pid) -> u16 {
+        self.spaces.get(&pid).and_then(|space| space.source?.tenant()).unwrap_or(0)
+    }
+
     /// Begins another life of an address space: all capabilities of the one before are void.
     pub(crate) fn revoke(&mut self, pid: Pid) -> Result<Life, ErrorCode> {
         let life = self.next_life()?;

@@ -291,7 +291,7 @@ impl Connection {
                 may_forward.then(|| AnswerTo::Stream { inbox, token, source, wrap, peer })
             };
             let room = reply.len() - PROOF_BYTES;
-            let is_right = match server.serve(&message, &mut reply[..room], batch, answer_to) {
+            let is_right = match server.serve(&message, &mut reply[..room], batch, wrap, answer_to) {
                 Served::Answered(composed) => {
                     let is_right = code_of(reply) == 0;
                     let composed = seal(reply, composed, &mut server.gate.answers);

@@ -79,7 +79,7 @@ fn serve_batch(server: &mut Server, received: &mut ReceiveBatch, replies: &mut S
         };
         let answer_to = || Some(AnswerTo::Datagram { socket: Arc::clone(socket), to: *datagram.from, wrap });
         let room = DATAGRAM_BYTES_MAX - wrap.bytes();
-        match server.serve(&message, &mut reply[..room], &mut batch, answer_to) {
+        match server.serve(&message, &mut reply[..room], &mut batch, wrap, answer_to) {
             Served::Answered(bytes) => {
                 let bytes = server.gate.close(wrap, reply, bytes);
                 replies.push(bytes, Some(datagram.from));

@@ -80,7 +80,7 @@ impl Wrap {
         match self {
             Self::Plain => None,
             Self::Protected { number, .. } => {
-                Some(number.tenant()).filter(|tenant| *tenant != 0).map(source::of_tenant)
+                Some(number.tenant()).filter(|tenant| *tenant != 0).map(Source::of_tenant)
             }
         }
     }
@@ -138,7 +138,7 @@ impl Doors {
         now: Nanos,
     ) -> Option<SessionGrant> {
         let tenant = tenant.map_or(Some(0), |name| self.tenant(name))?;
-        let source = if tenant == 0 { source::of_address(ip) } else { source::of_tenant(tenant) };
+        let source = if tenant == 0 { source::of_address(ip) } else { Source::of_tenant(tenant) };
         if !self.may_make(source, self.hours(now)) {
             return None;
         }

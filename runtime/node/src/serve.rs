@@ -2,13 +2,13 @@
 
 use std::sync::Arc;
 
-use yonder_board::{FastPath, Handled, Path, path_of};
+use yonder_board::{FastPath, Handled, Path, Source, is_for_tenant, path_of};
 use yonder_units::Narrow;
 use yonder_wire::{Body, CODE_AT, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
 
 use crate::Shared;
 use crate::forward::AnswerTo;
-use crate::gate::Gate;
+use crate::gate::{Gate, Wrap};
 use crate::quiescence::ReadGuard;
 use crate::stats::Batch;
 
@@ -57,10 +57,19 @@ impl Server {
         message: &Message<'_>,
         reply: &mut [u8],
         batch: &mut Batch,
+        wrap: Wrap,
         answer_to: impl FnOnce() -> Option<AnswerTo>,
     ) -> Served {
         let now = yonder_clock::now();
         let request = &message.header;
+        // What one tenant has is of no use to another.
+        let tenant = wrap.tenant().and_then(Source::tenant);
+        if tenant.is_some_and(|tenant| !is_for_tenant(request.capability, tenant))
+            && request.direction == Direction::Request
+        {
+            batch.answered(request, ErrorCode::BadCapability as u16);
+            return Served::Answered(refuse(request, now, ErrorCode::BadCapability, reply));
+        }
         if request.kind == Kind::Hello && request.direction == Direction::Request {
             return self.welcome(message, now, reply, batch);
         }

@@ -11,14 +11,6 @@ use yonder_board::Source;
 /// Numbers of users are behind those of IPv4 addresses.
 const USERS: u64 = 1 << 32;
 
-/// Numbers of tenants are behind those of users.
-const TENANTS: u64 = 1 << 33;
-
-/// The source of what comes from a tenant, wherever it comes from.
-pub(crate) fn of_tenant(number: u16) -> Source {
-    Source(TENANTS | u64::from(number))
-}
-
 /// The source of what comes from an address.
 pub(crate) fn of_address(address: IpAddr) -> Source {
     match address.to_canonical() {
@@ -50,7 +42,7 @@ mod tests {
         assert_eq!(of("2001:db8:1:2::1"), of("2001:db8:1:2:ffff::9"));
         assert_ne!(of("2001:db8:1:2::1"), of("2001:db8:1:3::1"));
         let users = [0, 1000, u32::MAX].map(of_user);
-        let users = users.into_iter().chain([1, u16::MAX].map(of_tenant)).collect::<Vec<_>>();
+        let users = users.into_iter().chain([1, u16::MAX].map(Source::of_tenant)).collect::<Vec<_>>();
         assert!(users.iter().enumerate().all(|(at, one)| !users[..at].contains(one)));
         assert!([of("0.0.0.0"), of("255.255.255.255"), of("fe80::1")].iter().all(|host| !users.contains(host)));
     }

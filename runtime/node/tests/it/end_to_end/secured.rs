@@ -121,6 +121,29 @@ fn members_of_a_cluster_are_served_for_what_they_are_until_they_are_revoked() {
     assert!(open(&node, &session(&operator)).is_ok());
 }
 
+/// What one tenant has is of no use to another, though it has the capability; who runs the cluster sees to all.
+#[test]
+fn a_capability_of_one_tenant_opens_nothing_for_another() {
+    let folder = tempfile::tempdir().unwrap();
+    let mut authority = Authority::init(&folder.path().join("authority")).unwrap();
+    let mut file = |role, name| member(&mut authority, folder.path(), role, name);
+    let (node_file, shop) = (file(Role::Node, "a"), file(Role::Tenant, "shop"));
+    let (bank, operator) = (file(Role::Tenant, "bank"), file(Role::Operator, "ada"));
+    let session = |path: &Path| Arc::new(NodeSession::with(Some(load(path)), Protection::Authenticated));
+    for network in NETWORKS {
+        let node = node(network, &load(&node_file));
+        let lane = |path| open(&node, &session(path)).unwrap();
+        let mut own = lane(&shop);
+        let space = create(&mut own);
+        for kind in [Kind::Ping, Kind::Status, Kind::Revoke, Kind::DestroySpace] {
+            let refused = ask(&mut lane(&bank), kind, space, 0);
+            assert_eq!(refused.map(drop), Err(CallError::Refused(ErrorCode::BadCapability)), "{kind:?}");
+        }
+        assert!(ask(&mut lane(&operator), Kind::Ping, space, 0).is_ok());
+        assert!(ask(&mut lane(&shop), Kind::Ping, space, 0).is_ok(), "another session of the same tenant");
+    }
+}
+
 /// A lane made by hand: its messages may be kept, changed and sent again.
 struct ByHand {
     socket: UdpSocket,
