@@ -161,14 +161,22 @@ fn what_cannot_be_done_says_what_to_type() {
         (&["report", "--sets", "sim", "--out", "/proc/no"], "/proc/no", "--out"),
         (&["report", "--sets", "sim", "--out", &out, "--results", "/proc/no/x.md"], "/proc/no/x.md", "--results"),
         (&["controller", "--listen", &taken, "--region-size", "3MiB"], "power of two", "1GiB"),
-        (&["controller", "--listen", "127.0.0.1:0", "--state", "/no/such/folder/x"], "/no/such/folder/x", "name a file"),
+        (
+            &["controller", "--listen", "127.0.0.1:0", "--state", "/no/such/folder/x"],
+            "/no/such/folder/x",
+            "name a file",
+        ),
         (&["controller", "--listen", &taken, "--state", &state], &taken, "--listen"),
         (
             &["controller", "--listen", "no.such.host.invalid:1", "--state", &state],
             "no.such.host.invalid",
             "type a host",
         ),
-        (&["controller", "--listen", "127.0.0.1:0", "--etcd", "http://127.0.0.1:1"], "http://127.0.0.1:1", "--state PATH"),
+        (
+            &["controller", "--listen", "127.0.0.1:0", "--etcd", "http://127.0.0.1:1"],
+            "http://127.0.0.1:1",
+            "--state PATH",
+        ),
         (
             &["node", "--listen", "tcp://127.0.0.1:0", "--memory", "64MiB", "--controller", &nobody],
             &nobody,

@@ -14,7 +14,7 @@ super::costs! {
     PAGE, "page_bytes", 4_194_304.0, Paper, "Clio, section 4.2: pages of 4 MB by default";
     BOARD_MEMORY, "board_memory_bytes", 2_147_483_648.0, Paper, "Clio, section 5: 2 GB of memory on the board";
     DRAM, "board_dram_ns", 300.0, Calibrated, "one access of the board to its DRAM: virtual memory costs Clio-KV 12 % of its latency at most (section 6), that is of 2.5 us";
-    PATH, "path_ns", 831.0, Calibrated, "one way through NIC, switch, MAC and the board's other modules: what the median of 2.5 us (abstract) leaves";
+    PATH, "path_ns", 815.0, Calibrated, "one way through NIC, switch, MAC and the board's other modules: what the median of 2.5 us (abstract) leaves";
     ALLOCATION_RETRY, "allocation_retry_ns", 500_000.0, Paper, "Clio, section 7.1: about 0.5 ms a retry (section 4.2 has a few us)";
     RDMA_ACCESS, "rdma_access_ns", 1191.0, Derived, "Clio, sections 2.2 and 7.1: an access that faults takes 16.8 ms, 14,100 times one that does not";
     RNIC_LOCAL, "rnic_local_entries", 256.0, Paper, "Clio, section 7.1: ConnectX-3 degrades above 2^8 entries; taken for QPs, MRs and PTEs, each in a cache of its own";
