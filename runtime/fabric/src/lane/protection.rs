@@ -34,9 +34,9 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Messages without an answer after which the node's clock is no longer believed to have gone on: every other one
 /// carries the last time that was heard.
 const UNANSWERED_MAX: u32 = 8;
-/// Messages without an answer after which another session is made. A lane asks again more and more seldom, so these
-/// take a second or so, unless there is much to ask.
-const SILENT: u32 = 24;
+/// A lane that has asked for so long, in nanoseconds, and has heard nothing since, wants another session. Not counted in
+/// messages: of many that are sent at once none is answered before the last.
+const SILENT: Nanos = 1_000_000_000;
 
 /// The sessions with one node, if it wants any.
 #[derive(Debug)]
@@ -244,7 +244,9 @@ pub(crate) struct Protector {
     /// The keys of the session before, under which answers may still come.
     before: Option<(SessionNumber, LaneKeys)>,
     clock: NodeClock,
+    /// Messages since the last answer, and when the first of them was sent.
     unanswered: u32,
+    asking_since: Nanos,
 }
 
 impl Protector {
@@ -262,6 +264,7 @@ impl Protector {
             before: None,
             clock,
             unanswered: 0,
+            asking_since: 0,
         }
     }
 
@@ -300,10 +303,13 @@ impl Protector {
     /// `None` if the lane may send nothing more in its session.
     #[inline]
     pub(crate) fn seal(&mut self, room: &mut [u8], bytes: usize, now: Nanos) -> Option<usize> {
+        if self.unanswered == 0 {
+            self.asking_since = now;
+        }
         self.unanswered = self.unanswered.saturating_add(1);
         // A node refuses what is from its future, which is where a lane is after the node's clock has stood still.
         let is_doubtful = self.unanswered > UNANSWERED_MAX && self.unanswered.is_multiple_of(2);
-        if self.unanswered > SILENT {
+        if now.saturating_sub(self.asking_since) > SILENT {
             self.chain.is_silent.store(true, Ordering::Relaxed);
         }
         // What another lane has heard is later than what this one knows, if it was idle.
