@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_client::Operation;
-use yonder_fabric::lane::{CallError, Lane, NodeAddress, NodeSession, OpenError, call};
+use yonder_fabric::lane::{CallError, Data, Lane, NodeAddress, NodeSession, OpenError, call};
 use yonder_identity::{Authority, Credential, Role, SharedKey};
 use yonder_node::{Listen, Node, NodeConfig};
 use yonder_session::{Cipher, Protection, SessionGrant, SessionNumber, SessionRequest, SessionSecret, seal};
@@ -427,4 +427,49 @@ fn an_address_that_has_proven_nothing_is_sent_no_more_than_came() {
     elsewhere.set_read_timeout(Some(TIMEOUT)).unwrap();
     elsewhere.send_to(&proven.seal(&[]), at).unwrap();
     assert_eq!(elsewhere.recv(&mut [0; 8192]).unwrap(), HEADER_BYTES);
+}
+
+/// The bytes of pings, which have none.
+struct Unread;
+
+impl Data for Unread {
+    fn copy_out(&mut self, _: u64, _: u64, _: &mut [u8]) {}
+
+    fn copy_in(&mut self, _: u64, _: u64, _: &[u8]) {}
+
+    fn answer(&mut self, _: u64, _: &Header, _: &[u8]) {}
+}
+
+/// A lane with much under way is not silent: no session is made for it beside the one that it has.
+#[test]
+fn a_lane_that_asks_for_much_at_once_makes_no_sessions() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    let node = node(Network::Udp, &key);
+    let session = Arc::new(NodeSession::with(Some(Arc::clone(&key)), Protection::Encrypted));
+    let at = NodeAddress::resolve(&node.addresses()[0].to_string()).unwrap().remove(0);
+    let mut lane = Lane::open(&at, 200, &session).unwrap().lane;
+    let (pid, capability) = create(&mut lane);
+    let number = |grant: SessionGrant| grant.number.serial();
+    let to: SocketAddr = address(&node).parse().unwrap();
+    let before = number(grant(to, &key, Protection::Encrypted));
+    let began = std::time::Instant::now();
+    // For longer than it takes to see that a lane is silent, and to make a session.
+    while began.elapsed() < Duration::from_secs(3) {
+        let now = yonder_clock::now();
+        let operation = |token| Operation {
+            kind: Kind::Ping,
+            pid,
+            capability,
+            address: 0,
+            length: 0,
+            body: &[],
+            deadline: u64::MAX,
+            token,
+        };
+        (0..100).for_each(|token| drop(lane.submit(&operation(token), now)));
+        lane.poll(now, &mut Unread);
+        while lane.completion().is_some() {}
+    }
+    assert_eq!(number(grant(to, &key, Protection::Encrypted)), before + 1, "a session was made for a lane that hears");
 }
