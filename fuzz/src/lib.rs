@@ -3,8 +3,8 @@
 //! A [`Target`] is a function of bytes that panics if it finds a fault. The same bytes always do the same. [`TARGETS`]
 //! are all of them: `wire` and `stream` take bytes apart, `board` is a memory node among clients, `client` the client
 //! of a node that answers anything, `offloads` calls with any arguments, `controller` what nodes and clients tell one,
-//! `settings` what a process is asked at its socket, and answers, `session` protected messages and what is made of them. [`driver`] invents inputs, keeps those that reach
-//! something new, and makes those that fail small.
+//! `settings` what a process is asked at its socket, and answers, `session` protected messages and what is made of
+//! them. [`driver`] invents inputs, keeps those that reach something new, and makes those that fail small.
 //!
 //! A target notes in a [`Trail`] what an input has reached, so that the driver is guided without a compiler's help; the
 //! binary `libfuzzer` (feature of the same name) runs the same targets under libFuzzer, guided by coverage.

@@ -137,8 +137,8 @@ fn halves(capability: u128) -> (u64, u64) {
     (half(0), half(size_of::<u64>()))
 }
 
-/// Whether `tenant`, a number of one who has shown who it is, may use a capability: its own, or one that is anyone's who
-/// has it. That it is one at all is for the board to see.
+/// Whether `tenant`, a number of one who has shown who it is, may use a capability: its own, or one that is anyone's
+/// who has it. That it is one at all is for the board to see.
 #[inline]
 #[must_use]
 pub fn is_for_tenant(capability: u128, tenant: u16) -> bool {

@@ -1,8 +1,8 @@
 //! [`Source`]: where a request comes from, as far as the shell can tell; and [`Share`]: how much of what there is a
 //! bounded number of one of them may have, so that none takes all of it.
 //!
-//! A source is no proof of anything, but for a tenant that has shown who it is: the address of a datagram may be forged. So a share bounds what one host or user
-//! takes, and what needs proof needs a capability.
+//! A source is no proof of anything, but for a tenant that has shown who it is: the address of a datagram may be
+//! forged. So a share bounds what one host or user takes, and what needs proof needs a capability.
 
 /// Who asks, as a number that the shell chooses: an address of the network without its port, or a user of the machine.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]

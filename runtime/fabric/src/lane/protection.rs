@@ -34,8 +34,8 @@ const RETRY: Duration = Duration::from_secs(1);
 /// Messages without an answer after which the node's clock is no longer believed to have gone on: every other one
 /// carries the last time that was heard.
 const UNANSWERED_MAX: u32 = 8;
-/// A lane that has asked for so long, in nanoseconds, and has heard nothing since, wants another session. Not counted in
-/// messages: of many that are sent at once none is answered before the last.
+/// A lane that has asked for so long, in nanoseconds, and has heard nothing since, wants another session. Not counted
+/// in messages: of many that are sent at once none is answered before the last.
 const SILENT: Nanos = 1_000_000_000;
 
 /// The sessions with one node, if it wants any.
