@@ -367,6 +367,9 @@ impl<M: Machine> PortInner<M> {
 
     /// Fetches `pages`, at most [`WINDOW_PAGES_MAX`], which are about to be touched.
     pub(crate) fn bring_range(&mut self, region: &Arc<RegionCore<M>>, pages: Range<u32>, turn: Turn<'_, M>) {
+        if self.guests.is_alone() {
+            await_room(turn, pages.len().narrow_u32());
+        }
         self.fetch_range(region, PageIndex(pages.start), pages.len().narrow_u32(), turn);
         self.fetch_behind(region, pages, turn);
     }

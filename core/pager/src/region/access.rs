@@ -109,13 +109,11 @@ impl<M: Machine> RegionCore<M> {
     /// about to be made. Each may be taken away again at any time. An error says which page cannot be had.
     pub fn bring_all(self: &Arc<Self>, offset: u64, bytes: usize) -> Result<(), (u64, PagingCause)> {
         let (first, last) = (PageIndex::containing(offset), PageIndex::containing(offset + bytes as u64 - 1));
-        let (mut asked_up_to, mut is_in_range_fetch) = (first.0, false);
         for page in (first.0..=last.0).map(PageIndex).filter(|page| !self.is_had(*page)) {
-            if page.0 >= asked_up_to {
-                asked_up_to = (last.0 + 1).min(page.0 + WINDOW_PAGES_MAX);
-                is_in_range_fetch = range_fetch::fetch_range(self, page.0..asked_up_to);
-            }
-            let is_in_range_fetch = Cell::new(std::mem::take(&mut is_in_range_fetch));
+            // Also if there was no room for it when those before it were fetched.
+            let is_in_range_fetch = self.state(page) == State::Remote
+                && range_fetch::fetch_range(self, page.0..(last.0 + 1).min(page.0 + WINDOW_PAGES_MAX));
+            let is_in_range_fetch = Cell::new(is_in_range_fetch);
             let touch = FaultTouch {
                 is_in_range_fetch,
                 is_untrapped: true,
@@ -224,7 +222,8 @@ impl<M: Machine> RegionCore<M> {
         self.observer.bring(&self.table, missing);
         self.populate_lent(first, last, Recalls::AreAwaited);
         for page in (first.0..=last.0).map(PageIndex) {
-            if page.0 % WINDOW_PAGES_MAX == first.0 % WINDOW_PAGES_MAX {
+            // Also if there was no room for it when those before it were fetched.
+            if self.state(page) == State::Remote {
                 range_fetch::fetch_range(self, page.0..(last.0 + 1).min(page.0 + WINDOW_PAGES_MAX));
             }
             if let Err(cause) = self.bring(page.offset().max(offset)) {
