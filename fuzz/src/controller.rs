@@ -160,8 +160,8 @@ impl Cluster {
         let fails = step.once_in(4);
         let cause = "it cannot".to_owned();
         let outcome = match command {
-            Command::CreateSpace { pid } if fails => Outcome::SpaceRefused { pid, cause },
-            Command::CreateSpace { pid } => {
+            Command::CreateSpace { pid, .. } if fails => Outcome::SpaceRefused { pid, cause },
+            Command::CreateSpace { pid, .. } => {
                 let [owner, read_write, read] = [1, 2, 3].map(|number| Capability(u128::from(number + 16 * node.0)));
                 Outcome::SpaceCreated { pid, capabilities: Capabilities { owner, read_write, read } }
             }

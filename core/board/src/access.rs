@@ -85,7 +85,7 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
             return Err(ErrorCode::BadLength);
         }
         let (page, offset) = self.board.config.page_size.split(address).ok_or(ErrorCode::BadAddress)?;
-        let page = self.memory_of(self.find_writable(pid, page)?)?;
+        let page = self.memory_of(pid, self.find_writable(pid, page)?)?;
         Ok(self.memory.atomic(page, offset, operation))
     }
 
@@ -98,12 +98,12 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
         }
         // A page that got memory here stays zeros if a later one gets none, so nothing can be seen of it.
         for (target, _) in targets.iter_mut().zip(pieces.clone()) {
-            *target = Target::Mapped(self.memory_of(*target)?);
+            *target = Target::Mapped(self.memory_of(pid, *target)?);
         }
         let mut rest = from;
         for (target, piece) in targets.into_iter().zip(pieces) {
             let (part, behind) = rest.split_at(piece.bytes.narrow_usize());
-            self.memory.write(self.memory_of(target)?, piece.offset, part);
+            self.memory.write(self.memory_of(pid, target)?, piece.offset, part);
             rest = behind;
         }
         Ok(())
@@ -131,22 +131,27 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
 
     /// The memory of a page, which it gets now if it has none.
     #[inline]
-    fn memory_of(&self, target: Target) -> Result<PhysicalPage, ErrorCode> {
+    fn memory_of(&self, pid: Pid, target: Target) -> Result<PhysicalPage, ErrorCode> {
         match target {
             Target::Mapped(page) => Ok(page),
-            Target::Reserved(slot) => self.give_memory(slot),
+            Target::Reserved(slot) => self.give_memory(pid, slot),
         }
     }
 
     #[cold]
-    fn give_memory(&self, slot: Slot) -> Result<PhysicalPage, ErrorCode> {
+    fn give_memory(&self, pid: Pid, slot: Slot) -> Result<PhysicalPage, ErrorCode> {
+        // Without one the address space has ended just now, and a second look will say so.
+        let payer = self.board.lives.payer_of(pid).ok_or(ErrorCode::Busy)?;
         let page = self.pages.take().ok_or_else(|| self.board.why_no_page())?;
+        // First, because what is mapped may be unmapped and counted before this goes on.
+        if let Err(code) = self.board.count_mapped(payer, 1) {
+            self.pages.give_back(page);
+            return Err(code);
+        }
         match self.board.table.map(slot, page) {
-            Ok(()) => {
-                self.board.count_mapped(1);
-                Ok(page)
-            }
+            Ok(()) => Ok(page),
             Err(instead) => {
+                self.board.count_unmapped(payer, 1);
                 self.pages.give_back(page);
                 // Nothing instead: it is being freed or moved just now, and a second look will say which.
                 instead.ok_or(ErrorCode::Busy)

@@ -76,7 +76,10 @@ impl SlowPath {
             Backing::OnDemand => Vec::new(),
             Backing::Now => self.take_pages(pages, shell)?,
         };
-        self.board.count_mapped(memory.len());
+        if let Err(code) = self.board.count_mapped(self.payer_of(pid), memory.len()) {
+            memory.into_iter().for_each(|page| self.pool.give_back(page));
+            return Err(code);
+        }
         self.place(pid, request, pages, memory, shell)
     }
 
@@ -95,7 +98,7 @@ impl SlowPath {
         if pages > self.board.free_pages() {
             return Err(ErrorCode::OutOfMemory);
         }
-        self.board.count_mapped(pages as usize);
+        self.board.count_mapped(self.payer_of(pid), pages as usize)?;
         let mut provision = Provision { pid, request: *request, pages, memory: Vec::new(), asked: *asked };
         match self.provide(&mut provision, shell) {
             Ok(Progress::Done) => self.place(pid, request, pages, provision.memory, shell),
@@ -145,7 +148,7 @@ impl SlowPath {
     }
 
     fn give_up(&mut self, provision: Provision) {
-        self.board.count_unmapped(provision.pages as usize);
+        self.board.count_unmapped(self.payer_of(provision.pid), provision.pages as usize);
         for page in provision.memory {
             self.pool.give_back(page);
         }
@@ -187,6 +190,7 @@ impl SlowPath {
         if self.window(request).pages() < pages {
             return Err(ErrorCode::BadAddress);
         }
+        self.may_reserve(pid, pages.into())?;
         // First, so that freed ranges do not keep slots that the search would have to go round.
         self.pool.reclaim_freed(&mut self.allocator, shell.upkeep);
         self.board.set_lacking(self.pool.quarantine.lacking());
@@ -212,13 +216,14 @@ impl SlowPath {
             }
         };
         let Ok((first, retries)) = found else {
-            self.board.count_unmapped(memory.len());
+            self.board.count_unmapped(self.payer_of(pid), memory.len());
             for page in memory {
                 self.pool.give_back(page);
             }
             let closed = if window == Window::ALL { None } else { self.closed.overlap(pid, window) };
             return Err(closed.map_or(ErrorCode::OutOfMemory, Closed::code));
         };
+        self.has_reserved(pid, pages.into());
         self.back(pid, first, memory);
         Ok((size.address(first), Allocated { bytes: u64::from(pages) * size.bytes(), retries }))
     }

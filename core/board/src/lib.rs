@@ -16,7 +16,7 @@
 //! operations from being executed twice; `fast_path`, `slow_path` with `messages`, and `extend_path` execute requests,
 //! and `reply` composes answers; `allocation` with `allocator`, `range`, `pool` with `quarantine`, `spaces` with
 //! `lease_clock`, `unlinking`, `migration`, `adoption`, `transfers` and `usage` are parts of the slow path, with one
-//! owner. `source` says who shares what is bounded.
+//! owner. `source` says who shares what is bounded, `accounts` what each has and does, and `limits` how much it may.
 //!
 //! Invariants: a page has at most one slot, and a physical page is in at most one entry, or free; memory is given to
 //! another page only after every data thread has let go of it, and zeroed; a request that is refused has changed
@@ -25,6 +25,7 @@
 #![forbid(unsafe_code)]
 
 mod access;
+mod accounts;
 mod address;
 mod adoption;
 mod allocation;
@@ -35,6 +36,7 @@ mod extend_path;
 mod fast_path;
 mod heat;
 mod lease_clock;
+mod limits;
 mod lives;
 mod messages;
 mod migration;
@@ -54,11 +56,13 @@ mod unlinking;
 mod usage;
 
 pub use access::Access;
+pub use accounts::{Account, AccountNumber, Accounts, Admission, TenantUse};
 pub use address::{PageSize, PhysicalPage, Pid, Piece, Pieces, VirtualPage};
 pub use capability::{NodeKey, is_for_tenant, needs_capability};
 pub use extend_path::{CALL_RESULT_BYTES_MAX, CallEffect, ExtendPath, Path, path_of};
 pub use fast_path::FastPath;
 pub use lease_clock::LEASE_STEP_MAX;
+pub use limits::{LimitsError, TenantLimits};
 pub use migration::{Departure, MovedAllocation, Moving};
 pub use moved::MOVED_RANGES_MAX;
 pub use node_core::{Config, Memory, NodeCore, PageSource, Upkeep};

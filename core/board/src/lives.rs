@@ -7,7 +7,11 @@
 //! Who touches what: the slow path alone changes words, each by one store; any thread looks. A word is whole, so a
 //! reader sees a life that was, and at worst refuses what has just begun. What ends leaves a mark that keeps the way to
 //! those behind it, until nothing is behind it.
+//!
+//! Beside each word is whose account pays for the address space, with its number again: a place has changed hands if
+//! that is another's.
 
+use crate::accounts::AccountNumber;
 use crate::address::Pid;
 use crate::atomic::{AtomicU64, Ordering};
 
@@ -31,13 +35,16 @@ pub(crate) const LIFE_MAX: Life = (1 << 31) - 1;
 #[derive(Debug)]
 pub(crate) struct Lives {
     places: Box<[AtomicU64]>,
+    /// Who pays, as [`word`] makes it.
+    payers: Box<[AtomicU64]>,
 }
 
 impl Lives {
     /// Room for so many address spaces.
     pub(crate) fn new(spaces_max: usize) -> Self {
         let places = spaces_max.saturating_mul(PLACES_PER_SPACE).clamp(2 * PLACES_PER_SPACE, PLACES_MAX);
-        Self { places: (0..places.next_power_of_two()).map(|_| AtomicU64::new(EMPTY)).collect() }
+        let empty = || (0..places.next_power_of_two()).map(|_| AtomicU64::new(EMPTY)).collect();
+        Self { places: empty(), payers: empty() }
     }
 
     /// Whether this life of the address space is the present one.
@@ -54,12 +61,20 @@ impl Lives {
         false
     }
 
-    /// Begins the life of an address space that has none. False if there is no room. Only the slow path calls this, and
-    /// the rest that changes something.
-    pub(crate) fn begin(&self, pid: Pid, life: Life) -> bool {
+    /// Who pays for an address space, if it lives.
+    pub(crate) fn payer_of(&self, pid: Pid) -> Option<AccountNumber> {
+        let payer = self.payers[self.place_of(pid)?].load(Ordering::Acquire);
+        #[expect(clippy::cast_possible_truncation, reason = "the lower half")]
+        (payer >> u32::BITS == u64::from(pid.get())).then_some(AccountNumber::of(payer as u32))
+    }
+
+    /// Begins the life of an address space that has none, and for which `payer` pays. False if there is no room. Only
+    /// the slow path calls this, and the rest that changes something.
+    pub(crate) fn begin(&self, pid: Pid, life: Life, payer: AccountNumber) -> bool {
         debug_assert!(self.place_of(pid).is_none(), "{pid:?} lives already");
         let vacant = self.way(pid).find(|place| self.places[*place].load(Ordering::Relaxed) <= GONE);
         if let Some(place) = vacant {
+            self.payers[place].store(word(pid, payer.get()), Ordering::Release);
             self.places[place].store(word(pid, life), Ordering::Release);
         }
         vacant.is_some()
@@ -94,7 +109,7 @@ impl Lives {
 
     /// Bytes that it takes, however many address spaces there are.
     pub(crate) fn bytes(&self) -> u64 {
-        size_of_val::<[AtomicU64]>(&self.places) as u64
+        2 * size_of_val::<[AtomicU64]>(&self.places) as u64
     }
 
     fn place_of(&self, pid: Pid) -> Option<usize> {
@@ -143,7 +158,7 @@ mod tests {
                 last += 1;
                 match (what, model.contains_key(&number)) {
                     (0, false) => {
-                        let has_room = lives.begin(pid(number), last);
+                        let has_room = lives.begin(pid(number), last, AccountNumber::of(number + 7));
                         prop_assert_eq!(has_room, model.len() < lives.places.len());
                         if has_room {
                             model.insert(number, last);
@@ -164,6 +179,8 @@ mod tests {
                         let expected = model.get(&number) == Some(&life);
                         prop_assert_eq!(lives.is_present(pid(number), life), expected);
                     }
+                    let payer = model.get(&number).map(|_| AccountNumber::of(number + 7));
+                    prop_assert_eq!(lives.payer_of(pid(number)), payer);
                 }
             }
             for number in model.into_keys() {
@@ -179,7 +196,7 @@ mod tests {
         let lives = Lives::new(2);
         // One place is left for it behind others at first.
         for number in 1..7 {
-            assert!(lives.begin(pid(number), 1));
+            assert!(lives.begin(pid(number), 1, AccountNumber::SHARED));
         }
         std::thread::scope(|scope| {
             let reader =
@@ -189,10 +206,10 @@ mod tests {
                     if number < 7 {
                         lives.end(pid(number));
                     }
-                    assert!(lives.begin(pid(number + 100), life));
+                    assert!(lives.begin(pid(number + 100), life, AccountNumber::SHARED));
                     lives.end(pid(number + 100));
                     if number < 7 {
-                        assert!(lives.begin(pid(number), life));
+                        assert!(lives.begin(pid(number), life, AccountNumber::SHARED));
                     }
                 }
             }
@@ -216,13 +233,13 @@ mod models {
             let first = |pid: Pid| lives.way(pid).next();
             let one = Pid::new(1).unwrap();
             let other = (2..).filter_map(Pid::new).find(|pid| first(*pid) == first(one)).unwrap();
-            assert!(lives.begin(one, 1) && lives.begin(other, 2));
+            assert!(lives.begin(one, 1, AccountNumber::SHARED) && lives.begin(other, 2, AccountNumber::SHARED));
             let reader = {
                 let lives = Arc::clone(&lives);
                 loom::thread::spawn(move || assert!(lives.is_present(other, 2), "it was missed"))
             };
             lives.end(one);
-            assert!(lives.begin(one, 3));
+            assert!(lives.begin(one, 3, AccountNumber::SHARED));
             reader.join().unwrap();
             lives.end(other);
             assert!(!lives.is_present(other, 2) && lives.is_present(one, 3));

@@ -280,6 +280,8 @@ impl SlowPath {
             let terms = Terms { permission: range.permission, backing: range.backing, exposed: Exposed::No };
             let made = self.allocator.allocate_moving(pid, range.first.0, range.pages, terms);
             made.map_err(|_| ErrorCode::OutOfMemory)?;
+            // What another node has granted is not refused here.
+            self.has_reserved(pid, range.pages.into());
             moving.allocations.push(*range);
         }
         let at_once = allocations.iter().filter(|range| range.backing == Backing::Now);
@@ -291,7 +293,10 @@ impl SlowPath {
             return Err(ErrorCode::BadAddress);
         }
         let memory = self.take_pages(u32::try_from(pages.len()).map_err(|_| ErrorCode::OutOfMemory)?, shell)?;
-        self.board.count_mapped(memory.len());
+        if let Err(code) = self.board.count_mapped(self.payer_of(pid), memory.len()) {
+            memory.into_iter().for_each(|page| self.pool.give_back(page));
+            return Err(code);
+        }
         for (page, memory) in pages.into_iter().zip(memory) {
             self.board.table.adopt(pid, page, memory);
             moving.memory.push((page, memory));

@@ -10,11 +10,13 @@ use std::sync::atomic::{AtomicI64, AtomicU32, Ordering};
 use yonder_wire::{AtomicOperation, ErrorCode, Header, Rights};
 
 use crate::access::Access;
+use crate::accounts::{Account, AccountNumber, Accounts};
 use crate::address::{PageSize, PhysicalPage, Pid};
 use crate::capability::{Capabilities, NodeKey};
 use crate::extend_path::ExtendPath;
 use crate::fast_path::FastPath;
 use crate::heat::Heat;
+use crate::limits::TenantLimits;
 use crate::lives::{Life, Lives};
 use crate::moved::{ClosedRanges, MovedRanges};
 use crate::page_table::PageTable;
@@ -50,6 +52,8 @@ pub struct Config {
     /// Longest time between two looks at the clock for which leases run, in nanoseconds:
     /// [`LEASE_STEP_MAX`](crate::LEASE_STEP_MAX) on a node, which looks more often.
     pub lease_step_max: NodeTime,
+    /// What each tenant may have and do for whom nothing else is set.
+    pub tenants: TenantLimits,
 }
 
 /// The bytes of the node's pages. Any thread may call it at any time; no page that is used is outside of the memory.
@@ -94,6 +98,7 @@ pub struct NodeCore {
     pub(crate) capabilities: Capabilities,
     pub(crate) lives: Arc<Lives>,
     pub(crate) heat: Heat,
+    pub(crate) accounts: Accounts,
     /// Bytes of the ranges by which use is counted and memory moves.
     pub(crate) region_bytes: u64,
     /// Pages that have memory. Counted after the fact, so it may be off by those that change just now, and for a moment
@@ -133,6 +138,7 @@ impl NodeCore {
             // Of clients, and as many of the shell.
             lives: Arc::new(Lives::new(config.spaces.spaces_max.saturating_mul(2))),
             heat: Heat::new(region_bytes.ilog2()),
+            accounts: Accounts::new(config.tenants),
             region_bytes,
             mapped: AtomicI64::new(0),
             lacking: AtomicU32::new(0),
@@ -166,6 +172,17 @@ impl NodeCore {
         &self.config
     }
 
+    /// What each tenant has and does, and how much of that it may.
+    #[must_use]
+    pub fn accounts(&self) -> &Accounts {
+        &self.accounts
+    }
+
+    /// The account that pays for an address space.
+    pub(crate) fn account(&self, number: AccountNumber) -> &Account {
+        self.accounts.get(number)
+    }
+
     /// Pages that belong to no address space now.
     #[must_use]
     pub fn free_pages(&self) -> u32 {
@@ -187,7 +204,7 @@ impl NodeCore {
     /// Bytes of the page table and of what else does not grow with the number of clients.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.table.bytes() + self.moved.bytes() + self.lives.bytes() + self.heat.bytes()
+        self.table.bytes() + self.moved.bytes() + self.lives.bytes() + self.heat.bytes() + self.accounts.bytes()
     }
 
     /// Which address space, in which of its lives, a request has the right to use as it `needs`: nothing was done in it
@@ -203,14 +220,24 @@ impl NodeCore {
         if self.lives.is_present(pid, life) { Ok(pid) } else { Err(ErrorCode::BadCapability) }
     }
 
-    /// Counts pages that have got memory.
-    pub(crate) fn count_mapped(&self, pages: usize) {
+    /// Counts pages that get memory, for which `payer` pays.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if that one would have more than it may: then nothing is counted.
+    pub(crate) fn count_mapped(&self, payer: AccountNumber, pages: usize) -> Result<(), ErrorCode> {
+        self.account(payer).take_memory(self.bytes_of(pages))?;
         self.mapped.fetch_add(pages.cast_signed() as i64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Counts pages that have lost their memory.
-    pub(crate) fn count_unmapped(&self, pages: usize) {
+    pub(crate) fn count_unmapped(&self, payer: AccountNumber, pages: usize) {
+        self.account(payer).give_memory_back(self.bytes_of(pages));
         self.mapped.fetch_sub(pages.cast_signed() as i64, Ordering::Relaxed);
+    }
+
+    fn bytes_of(&self, pages: usize) -> u64 {
+        pages as u64 * self.config.page_size.bytes()
     }
 
     /// Why a page cannot get memory when the source of pages is empty: every page is in use, or the slow path has not

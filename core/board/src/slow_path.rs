@@ -12,6 +12,7 @@ use yonder_units::Narrow;
 
 use yonder_wire::{Backing, ErrorCode, Header, NodeStatus, Permission, Rights, Translation};
 
+use crate::accounts::AccountNumber;
 use crate::address::{PhysicalPage, Pid, Piece, VirtualPage};
 use crate::adoption::Adoptions;
 use crate::allocation::Provisions;
@@ -25,7 +26,7 @@ use crate::pool::Pool;
 use crate::range::{Exposed, Window};
 use crate::recent::{NodeTime, Recent};
 use crate::source::Source;
-use crate::spaces::Spaces;
+use crate::spaces::{Owner, Spaces};
 use crate::transfers::Transfers;
 use crate::unlinking::{Progress, Unlinking};
 
@@ -96,8 +97,28 @@ impl SlowPath {
     /// `BadAddress` if there is one with this number, `Busy` if what an earlier one had is still being freed,
     /// `OutOfMemory` if there are as many as there may be.
     pub fn create_space(&mut self, wanted: Option<Pid>, lease_ms: u32, now: NodeTime) -> Result<Pid, ErrorCode> {
-        let pid = self.spaces.create(wanted, lease_ms, now, &self.board.capabilities)?;
-        self.created.push_back(pid);
+        self.create_space_of(wanted, 0, lease_ms, now)
+    }
+
+    /// The same for the tenant with a number, who alone may use it, and pays for it; 0 is all who have a capability,
+    /// and nobody pays. The limit of address spaces is not asked: one that a controller has made is made everywhere.
+    ///
+    /// # Errors
+    /// As [`SlowPath::create_space`].
+    pub fn create_space_of(
+        &mut self,
+        wanted: Option<Pid>,
+        tenant: u16,
+        lease_ms: u32,
+        now: NodeTime,
+    ) -> Result<Pid, ErrorCode> {
+        let payer = match tenant {
+            0 => AccountNumber::SHARED,
+            tenant => self.board.accounts.number_of(Source::of_tenant(tenant)),
+        };
+        let owner = Owner { tenant, payer };
+        let pid = self.spaces.create(wanted, owner, lease_ms, now, &self.board.capabilities)?;
+        self.has_created(pid, payer);
         Ok(pid)
     }
 
@@ -108,9 +129,35 @@ impl SlowPath {
         lease_ms: u32,
         now: NodeTime,
     ) -> Result<(Pid, u32), ErrorCode> {
-        let (pid, lease_ms) = self.spaces.create_for(source, lease_ms, now, &self.board.capabilities)?;
-        self.created.push_back(pid);
+        let payer = self.board.accounts.number_of(source);
+        if !self.board.account(payer).has_room_for_space() {
+            return Err(ErrorCode::OutOfMemory);
+        }
+        let (pid, lease_ms) = self.spaces.create_for(source, payer, lease_ms, now, &self.board.capabilities)?;
+        self.has_created(pid, payer);
         Ok((pid, lease_ms))
+    }
+
+    fn has_created(&mut self, pid: Pid, payer: AccountNumber) {
+        self.board.account(payer).begin_space();
+        self.created.push_back(pid);
+    }
+
+    /// The account that pays for what an address space has.
+    pub(crate) fn payer_of(&self, pid: Pid) -> AccountNumber {
+        self.spaces.payer_of(pid)
+    }
+
+    /// Whether whoever pays for an address space may reserve as many pages more.
+    pub(crate) fn may_reserve(&self, pid: Pid, pages: u64) -> Result<(), ErrorCode> {
+        let bytes = pages.saturating_mul(self.board.config.page_size.bytes());
+        let may = self.board.account(self.payer_of(pid)).may_reserve(bytes);
+        if may { Ok(()) } else { Err(ErrorCode::OutOfMemory) }
+    }
+
+    /// Counts pages of a new allocation.
+    pub(crate) fn has_reserved(&self, pid: Pid, pages: u64) {
+        self.board.account(self.payer_of(pid)).reserve(pages * self.board.config.page_size.bytes());
     }
 
     /// Ends an address space, and frees all it has: what is much of it by [`SlowPath::work`]. What another node was
@@ -130,6 +177,7 @@ impl SlowPath {
         self.end_adoptions_of(pid);
         self.give_up_provisions_of(pid);
         self.spaces.remove(pid)?;
+        self.board.account(self.payer_of(pid)).end_space();
         // Before any of its memory is free, which may be mapped.
         self.pool.quarantine.end(pid);
         Ok(self.unlink_space(pid, asked))
@@ -274,7 +322,7 @@ impl SlowPath {
     /// Takes the memory of a page, which reads as zeros from now on.
     fn take_memory(&mut self, pid: Pid, page: VirtualPage) {
         if let Some(memory) = self.board.table.unmap(pid, page) {
-            self.board.count_unmapped(1);
+            self.board.count_unmapped(self.payer_of(pid), 1);
             self.pool.retire_memory(memory);
         }
     }
@@ -286,9 +334,14 @@ impl SlowPath {
             // A write has come between, and has brought memory.
             return self.pool.give_back(clean);
         };
-        match self.board.table.map(slot, clean) {
-            Ok(()) => self.board.count_mapped(1),
-            Err(_) => self.pool.give_back(clean),
+        // It has given as much back just now: only data threads that have used that meanwhile leave no room for it.
+        let payer = self.payer_of(pid);
+        if self.board.count_mapped(payer, 1).is_err() {
+            return self.pool.give_back(clean);
+        }
+        if self.board.table.map(slot, clean).is_err() {
+            self.board.count_unmapped(payer, 1);
+            self.pool.give_back(clean);
         }
     }
 
@@ -349,7 +402,9 @@ impl SlowPath {
 
     /// Counts the memory of a freed range as free, which others may use once no request does.
     pub(crate) fn retire(&mut self, freed: Freed) {
-        self.board.count_unmapped(freed.memory.len());
+        let payer = self.payer_of(freed.pid());
+        self.board.account(payer).unreserve(freed.pages() * self.board.config.page_size.bytes());
+        self.board.count_unmapped(payer, freed.memory.len());
         self.pool.retire(freed);
     }
 

@@ -7,11 +7,12 @@
 //! One owner, the slow path. Invariants: an address space with a lease is in `expiries` once, at its time; `of_source`
 //! counts those that have a source.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use yonder_wire::ErrorCode;
 
+use crate::accounts::AccountNumber;
 use crate::address::Pid;
 use crate::capability::Capabilities;
 use crate::lease_clock::LeaseClock;
@@ -53,8 +54,8 @@ impl SpaceLimits {
 #[derive(Debug)]
 pub(crate) struct Spaces {
     spaces: HashMap<Pid, Space>,
-    /// Those that have ended and whose memory is being freed: their numbers are nobody's yet.
-    ending: HashSet<Pid>,
+    /// Those that have ended and whose memory is being freed, and who pays for it: their numbers are nobody's yet.
+    ending: HashMap<Pid, AccountNumber>,
     /// Ends of leases, on `clock`.
     expiries: BTreeSet<(NodeTime, Pid)>,
     clock: LeaseClock,
@@ -75,16 +76,26 @@ struct Space {
     lease: Option<(u64, NodeTime)>,
     /// Where it was asked for; `None` if the shell has made it.
     source: Option<Source>,
+    owner: Owner,
     /// Ranges that are moving.
     moves: u32,
     life: Life,
+}
+
+/// Whose an address space is.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Owner {
+    /// The tenant that alone may use it; 0 if anyone may who has the capability.
+    pub(crate) tenant: u16,
+    /// Who pays for what it has.
+    pub(crate) payer: AccountNumber,
 }
 
 impl Spaces {
     pub(crate) fn new(limits: SpaceLimits, lease_step_max: NodeTime, lives: Arc<Lives>) -> Self {
         Self {
             spaces: HashMap::new(),
-            ending: HashSet::new(),
+            ending: HashMap::new(),
             expiries: BTreeSet::new(),
             clock: LeaseClock::new(lease_step_max),
             limits,
@@ -103,6 +114,7 @@ impl Spaces {
     pub(crate) fn create_for(
         &mut self,
         source: Source,
+        payer: AccountNumber,
         lease_ms: u32,
         now: NodeTime,
         numbers: &Capabilities,
@@ -116,7 +128,8 @@ impl Spaces {
             return Err(ErrorCode::OutOfMemory);
         }
         let pid = self.draw(numbers).ok_or(ErrorCode::OutOfMemory)?;
-        self.insert(pid, lease_ms, Some(source), now)?;
+        let owner = Owner { tenant: source.tenant().unwrap_or(0), payer };
+        self.insert(pid, lease_ms, Some(source), owner, now)?;
         Ok((pid, lease_ms))
     }
 
@@ -125,6 +138,7 @@ impl Spaces {
     pub(crate) fn create(
         &mut self,
         wanted: Option<Pid>,
+        owner: Owner,
         lease_ms: u32,
         now: NodeTime,
         numbers: &Capabilities,
@@ -134,11 +148,11 @@ impl Spaces {
         }
         let pid = match wanted {
             Some(pid) if self.contains(pid) => return Err(ErrorCode::BadAddress),
-            Some(pid) if self.ending.contains(&pid) => return Err(ErrorCode::Busy),
+            Some(pid) if self.is_ending(pid) => return Err(ErrorCode::Busy),
             Some(pid) => pid,
             None => self.draw(numbers).ok_or(ErrorCode::OutOfMemory)?,
         };
-        self.insert(pid, lease_ms, None, now)?;
+        self.insert(pid, lease_ms, None, owner, now)?;
         Ok(pid)
     }
 
@@ -158,7 +172,7 @@ impl Spaces {
 
     /// Whether one has ended and still has something.
     pub(crate) fn is_ending(&self, pid: Pid) -> bool {
-        self.ending.contains(&pid)
+        self.ending.contains_key(&pid)
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -182,15 +196,15 @@ impl Spaces {
                 self.of_source.remove(&source);
             }
         }
+        self.ending.insert(pid, space.owner.payer);
         self.spaces.remove(&pid);
         self.lives.end(pid);
-        self.ending.insert(pid);
         Ok(())
     }
 
     /// An address space that was ended has nothing any more.
     pub(crate) fn has_ended(&mut self, pid: Pid) {
-        assert!(self.ending.remove(&pid), "an address space ends once");
+        assert!(self.ending.remove(&pid).is_some(), "an address space ends once");
     }
 
     /// Begins the lease of an address space anew.
@@ -240,9 +254,15 @@ impl Spaces {
         self.spaces.get(&pid).map_or(0, |space| space.life)
     }
 
-    /// The tenant that has made an address space, if it was one that is known by name; else 0.
+    /// The tenant that an address space is of, if it is one that is known by name; else 0.
     pub(crate) fn tenant_of(&self, pid: Pid) -> u16 {
-        self.spaces.get(&pid).and_then(|space| space.source?.tenant()).unwrap_or(0)
+        self.spaces.get(&pid).map_or(0, |space| space.owner.tenant)
+    }
+
+    /// Who pays for what an address space has, also while that is being freed.
+    pub(crate) fn payer_of(&self, pid: Pid) -> AccountNumber {
+        let living = self.spaces.get(&pid).map(|space| space.owner.payer);
+        living.or_else(|| self.ending.get(&pid).copied()).unwrap_or(AccountNumber::SHARED)
     }
 
     /// Begins another life of an address space: all capabilities of the one before are void.
@@ -262,9 +282,16 @@ impl Spaces {
         Ok(self.last_life)
     }
 
-    fn insert(&mut self, pid: Pid, lease_ms: u32, source: Option<Source>, now: NodeTime) -> Result<(), ErrorCode> {
+    fn insert(
+        &mut self,
+        pid: Pid,
+        lease_ms: u32,
+        source: Option<Source>,
+        owner: Owner,
+        now: NodeTime,
+    ) -> Result<(), ErrorCode> {
         let life = self.next_life()?;
-        if !self.lives.begin(pid, life) {
+        if !self.lives.begin(pid, life, owner.payer) {
             return Err(ErrorCode::OutOfMemory);
         }
         let length = u64::from(lease_ms) * NANOS_PER_MILLISECOND;
@@ -275,7 +302,7 @@ impl Spaces {
             self.of_clients += 1;
             *self.of_source.entry(source).or_default() += 1;
         }
-        self.spaces.insert(pid, Space { lease, source, moves: 0, life });
+        self.spaces.insert(pid, Space { lease, source, owner, moves: 0, life });
         Ok(())
     }
 
@@ -283,7 +310,7 @@ impl Spaces {
     fn draw(&mut self, numbers: &Capabilities) -> Option<Pid> {
         self.turn += 1;
         let pid = numbers.draw(self.turn)?;
-        assert!(!self.contains(pid) && !self.ending.contains(&pid), "a number is drawn once");
+        assert!(!self.contains(pid) && !self.is_ending(pid), "a number is drawn once");
         Some(pid)
     }
 }

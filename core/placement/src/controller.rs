@@ -284,7 +284,7 @@ impl Controller {
         let mut commands = Vec::new();
         for ((pid, at), presence) in &self.state.presences {
             match presence {
-                Presence::Creating if *at == node => commands.push(Command::CreateSpace { pid: *pid }),
+                Presence::Creating if *at == node => commands.push(self.create_order(*pid)),
                 Presence::Ending if *at == node => commands.push(Command::DestroySpace { pid: *pid }),
                 _ => {}
             }

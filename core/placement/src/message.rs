@@ -82,6 +82,9 @@ pub enum Command {
     CreateSpace {
         /// Its number.
         pid: Pid,
+        /// The tenant that alone may use it; all who have a capability may if it is not said.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        tenant: Option<String>,
     },
     /// End an address space, if there is one: [`Outcome::SpaceDestroyed`].
     DestroySpace {

@@ -10,6 +10,7 @@ use std::cmp::Reverse;
 
 use yonder_units::Nanos;
 
+use crate::asker::Maker;
 use crate::controller::Controller;
 use crate::fullness::Fullness;
 use crate::message::{Command, MoveOrder};
@@ -93,8 +94,18 @@ impl Controller {
     pub(crate) fn begin_space(&mut self, pid: Pid, node: NodeId) {
         if !self.state.presences.contains_key(&(pid, node)) {
             self.state.put_presence(pid, node, Presence::Creating);
-            self.command(node, Command::CreateSpace { pid });
+            let create = self.create_order(pid);
+            self.command(node, create);
         }
+    }
+
+    /// How a node is told to make a space: for the tenant alone that has made it, where tenants have names.
+    pub(crate) fn create_order(&self, pid: Pid) -> Command {
+        let tenant = self.state.spaces.get(&pid).and_then(|space| match &space.maker {
+            Some(Maker::Tenant(name)) => Some(name.clone()),
+            _ => None,
+        });
+        Command::CreateSpace { pid, tenant }
     }
 
     fn nodes_with(&self, duty: Duty) -> Vec<NodeId> {

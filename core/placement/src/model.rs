@@ -212,7 +212,7 @@ impl World {
         let Some(command) = self.nodes[node as usize].waiting.pop_front() else { return };
         let this = &mut self.nodes[node as usize];
         let outcome = match command {
-            Command::CreateSpace { pid } => {
+            Command::CreateSpace { pid, .. } => {
                 this.spaces.insert(pid);
                 let key = Capability(node.into());
                 Outcome::SpaceCreated { pid, capabilities: Capabilities { owner: key, read_write: key, read: key } }

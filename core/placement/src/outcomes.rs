@@ -57,7 +57,8 @@ impl Controller {
         if self.state.regions_of(pid).any(|(_, record)| moves_there(record)) {
             // In one change, so that no prefix of the changes has a move whose target will never hear of the space.
             self.state.put_presence(pid, node, Presence::Creating);
-            self.command(node, Command::CreateSpace { pid });
+            let create = self.create_order(pid);
+            self.command(node, create);
         } else {
             self.state.delete(RecordKey::Presence(pid, node));
         }

@@ -94,7 +94,7 @@ impl Scene {
         while actions.answers.is_empty() {
             commands.extend(actions.commands);
             let (node, command) = commands.pop_front().expect("an answer, or a command to wait for");
-            let Command::CreateSpace { pid } = command else { panic!("{command:?} is not waited for") };
+            let Command::CreateSpace { pid, .. } = command else { panic!("{command:?} is not waited for") };
             let outcome = Outcome::SpaceCreated { pid, capabilities: capabilities(node.0) };
             actions = self.handle(Event::Answered(node, outcome));
         }
@@ -216,7 +216,11 @@ fn the_coldest_region_leaves_a_pressed_node_and_the_largest_of_equals() {
     scene.register(2, 10);
     let regions = [(pid, 1, REGION, 9), (pid, 2, REGION / 2, 1), (pid, 3, REGION, 1), (pid, 4, REGION, 5)];
     let actions = scene.report(1, REGION, &regions);
-    assert_eq!(actions.commands, [(NodeId(2), Command::CreateSpace { pid })], "the target must know the space first");
+    assert_eq!(
+        actions.commands,
+        [(NodeId(2), Command::CreateSpace { pid, tenant: None })],
+        "the target must know the space first"
+    );
     let made = Outcome::SpaceCreated { pid, capabilities: capabilities(2) };
     let actions = scene.handle(Event::Answered(NodeId(2), made));
     assert_eq!(orders(&actions), [(1, 2, 2, MoveId(2)), (1, 3, 2, MoveId(1))], "9 of 10 in use, until below 8 of 10");
@@ -249,7 +253,11 @@ fn a_move_whose_order_was_not_sent_has_no_end() {
     scene.placed(pid, REGION);
     scene.register(2, 10);
     let actions = scene.report(1, 0, &[(pid, 1, REGION, 0)]);
-    assert_eq!(actions.commands, [(NodeId(2), Command::CreateSpace { pid })], "the order waits for the target");
+    assert_eq!(
+        actions.commands,
+        [(NodeId(2), Command::CreateSpace { pid, tenant: None })],
+        "the order waits for the target"
+    );
     // No honest node says so: it does not know the move.
     let early = scene.handle(Event::Answered(NodeId(1), Outcome::Moved { id: MoveId(1) }));
     assert_eq!(early, Actions::default());
@@ -279,7 +287,11 @@ fn a_failed_move_is_cleared_and_tried_elsewhere_after_a_rest() {
     }
     scene.now += SECOND;
     let actions = scene.report(1, 0, &pressed);
-    assert_eq!(actions.commands, [(NodeId(3), Command::CreateSpace { pid })], "node 2 has not dropped its part");
+    assert_eq!(
+        actions.commands,
+        [(NodeId(3), Command::CreateSpace { pid, tenant: None })],
+        "node 2 has not dropped its part"
+    );
 }
 
 #[test]
@@ -294,7 +306,7 @@ fn a_drained_node_has_nothing_and_gets_nothing() {
     assert_eq!(draining.answers[0].1, Answer::Draining { regions_left: 1 });
     assert_eq!(draining.commands, [], "nobody has room");
     assert_eq!(scene.place(pid, 1), Answer::Refused(Refusal::NoRoom { bytes: 1 }));
-    assert_eq!(scene.register(2, 4).commands, [(NodeId(2), Command::CreateSpace { pid })]);
+    assert_eq!(scene.register(2, 4).commands, [(NodeId(2), Command::CreateSpace { pid, tenant: None })]);
     let made = Outcome::SpaceCreated { pid, capabilities: capabilities(2) };
     let actions = scene.handle(Event::Answered(NodeId(2), made));
     assert_eq!(orders(&actions), [(1, 1, 2, MoveId(1))]);
@@ -367,7 +379,7 @@ fn what_a_node_has_of_an_earlier_time_ends_before_the_space_is_made_there_again(
     assert_eq!(scene.handle(returns()).commands, ended, "it is still told so");
     assert_eq!(scene.ask(place()).answers, []);
     let gone = scene.handle(Event::Answered(NodeId(2), Outcome::SpaceDestroyed { pid }));
-    assert_eq!(gone.commands, [(NodeId(2), Command::CreateSpace { pid })]);
+    assert_eq!(gone.commands, [(NodeId(2), Command::CreateSpace { pid, tenant: None })]);
     let made = Outcome::SpaceCreated { pid, capabilities: capabilities(2) };
     let made = scene.handle(Event::Answered(NodeId(2), made));
     assert!(matches!(&made.answers[..], [(_, Answer::Placed { regions })] if regions[0].node == NodeId(2)));
@@ -384,7 +396,7 @@ fn a_restarted_controller_orders_the_same_move_again() {
     scene.restart();
     assert_eq!(scene.controller.cluster(), ClusterId(7), "the name is kept");
     scene.register(1, 10);
-    assert_eq!(scene.register(2, 10).commands, [(NodeId(2), Command::CreateSpace { pid })]);
+    assert_eq!(scene.register(2, 10).commands, [(NodeId(2), Command::CreateSpace { pid, tenant: None })]);
     let made = Outcome::SpaceCreated { pid, capabilities: capabilities(2) };
     assert_eq!(orders(&scene.handle(Event::Answered(NodeId(2), made))), [(1, 1, 2, MoveId(1))]);
     scene.restart();
@@ -414,7 +426,7 @@ fn who_waits_for_a_node_that_is_lost_gets_another_one() {
     scene.register(2, 4);
     scene.now += 1;
     let actions = scene.handle(Event::Tick);
-    assert_eq!(actions.commands, [(NodeId(2), Command::CreateSpace { pid })]);
+    assert_eq!(actions.commands, [(NodeId(2), Command::CreateSpace { pid, tenant: None })]);
     let made = Outcome::SpaceCreated { pid, capabilities: capabilities(2) };
     let actions = scene.handle(Event::Answered(NodeId(2), made));
     assert!(matches!(&actions.answers[..], [(_, Answer::Placed { regions })] if regions[0].node == NodeId(2)));

@@ -72,6 +72,7 @@ impl Node {
             spaces: SpaceLimits::of(64),
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: u64::MAX,
+            tenants: yonder_board::TenantLimits::default(),
         };
         let (board, slow) = NodeCore::with_regions(&config, REGION_PAGES * PAGE);
         let (memory, now, reply) = (Pages::new(RING_PAGES), Cell::new(1000), vec![0; MESSAGE_BYTES_MAX]);

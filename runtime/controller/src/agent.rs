@@ -24,9 +24,10 @@ pub trait NodeAgent: Send {
     /// All address spaces that the node has; those of others than the controller may be among them.
     fn spaces(&mut self) -> Vec<Pid>;
 
-    /// Makes an address space, or finds the one it made; the capabilities are the same every time. An error is one line
+    /// Makes an address space, which `tenant` alone may use if there is one, or finds the one it made; the capabilities
+    /// are the same every time. An error is one line
     /// that says why the node cannot.
-    fn create_space(&mut self, pid: Pid) -> Result<Capabilities, String>;
+    fn create_space(&mut self, pid: Pid, tenant: Option<&str>) -> Result<Capabilities, String>;
 
     /// Ends an address space and frees all its memory. Nothing, if there is none. A move of one of its regions fails.
     fn destroy_space(&mut self, pid: Pid);
@@ -111,7 +112,7 @@ impl Executor {
     /// Executes a command. A move has no outcome yet, unless it was ordered before and has ended.
     pub(crate) fn execute(&mut self, command: Command) -> Option<Outcome> {
         match command {
-            Command::CreateSpace { pid } => Some(match self.agent.create_space(pid) {
+            Command::CreateSpace { pid, tenant } => Some(match self.agent.create_space(pid, tenant.as_deref()) {
                 Ok(capabilities) => Outcome::SpaceCreated { pid, capabilities },
                 Err(cause) => Outcome::SpaceRefused { pid, cause },
             }),

@@ -56,6 +56,9 @@ pub struct Issued {
     pub revoked: Option<u64>,
     /// Its serial number, in hexadecimal digits.
     pub serial: String,
+    /// How much the member may have and do, as it was typed; nothing if that is not said.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub limits: String,
 }
 
 impl Issued {
@@ -129,18 +132,39 @@ impl Authority {
 
     /// Makes a member's identity, good for so long. Its name must be of no other member.
     pub fn add(&mut self, role: Role, name: &str, lifetime: Duration) -> Result<Added, IdentityError> {
+        self.add_limited(role, name, lifetime, "")
+    }
+
+    /// The same, with limits of what the member may have and do: a text that nodes read.
+    pub fn add_limited(
+        &mut self,
+        role: Role,
+        name: &str,
+        lifetime: Duration,
+        limits: &str,
+    ) -> Result<Added, IdentityError> {
         check_name(name)?;
         if let Some(other) = self.good(name) {
             let has = other.role.parse::<Role>().map_or("another member", Role::with_article);
             return Err(IdentityError::NameTaken { has, name: name.to_owned() });
         }
-        self.sign(role, name, lifetime)
+        self.sign(role, name, lifetime, limits)
     }
 
-    /// Makes another certificate for a member that was not revoked. The earlier one is good until its end.
-    pub fn renew(&mut self, role: Role, name: &str, lifetime: Duration) -> Result<Added, IdentityError> {
+    /// Makes another certificate for a member that was not revoked, with these limits, or with those that it has. The
+    /// earlier one is good until its end.
+    pub fn renew(
+        &mut self,
+        role: Role,
+        name: &str,
+        lifetime: Duration,
+        limits: Option<&str>,
+    ) -> Result<Added, IdentityError> {
         match self.issued.iter().rev().find(|issued| issued.name == name) {
-            Some(known) if known.role == role.as_str() && known.revoked.is_none() => self.sign(role, name, lifetime),
+            Some(known) if known.role == role.as_str() && known.revoked.is_none() => {
+                let limits = limits.unwrap_or(&known.limits).to_owned();
+                self.sign(role, name, lifetime, &limits)
+            }
             _ => Err(IdentityError::NoMember { name: format!("{role} {name}") }),
         }
     }
@@ -173,13 +197,13 @@ impl Authority {
         self.issued.iter().find(|issued| issued.name == name && issued.is_good_at(now))
     }
 
-    fn sign(&mut self, role: Role, name: &str, lifetime: Duration) -> Result<Added, IdentityError> {
+    fn sign(&mut self, role: Role, name: &str, lifetime: Duration, limits: &str) -> Result<Added, IdentityError> {
         let most = Duration::from_secs(u64::from(DAYS_MAX) * DAY_SECS);
         if !(Duration::from_secs(1)..=most).contains(&lifetime) {
             return Err(IdentityError::Lifetime { days_max: DAYS_MAX });
         }
         let (serial, validity) = (new_serial()?, Validity::from_now(lifetime));
-        let member = self.signer.member(role, name, &serial, validity)?;
+        let member = self.signer.member(role, name, limits, &serial, validity)?;
         let issued = Issued {
             role: role.to_string(),
             name: name.to_owned(),
@@ -187,6 +211,7 @@ impl Authority {
             until: validity.until,
             revoked: None,
             serial: serial.iter().map(|byte| format!("{byte:02x}")).collect(),
+            limits: limits.to_owned(),
         };
         self.issued.push(issued.clone());
         self.keep()?;

@@ -17,7 +17,7 @@ use zeroize::{Zeroize, Zeroizing};
 
 use crate::IdentityError;
 use crate::key::SharedKey;
-use crate::peer::KEY_HOLDER;
+use crate::peer::{KEY_HOLDER, LIMITS_SCHEME};
 use crate::role::Role;
 
 /// PKCS #8 of an Ed25519 key (RFC 8410), up to the 32 bytes of the key itself.
@@ -126,27 +126,29 @@ impl Signer {
         self.params.self_signed(&self.key.0).map_err(|error| IdentityError::crypto(&error))
     }
 
-    /// A new key and certificate for a member.
+    /// A new key and certificate for a member, with limits if there are any.
     pub(crate) fn member(
         &self,
         role: Role,
         name: &str,
+        limits: &str,
         serial: &[u8],
         validity: Validity,
     ) -> Result<Member, IdentityError> {
-        self.sign(&[role.domain(), role.member(name)], name, role.serves(), serial, validity)
+        self.sign(&[role.domain(), role.member(name)], name, limits, role.serves(), serial, validity)
     }
 
     /// A new key and certificate for one who has the shared key: it is of every role.
     pub(crate) fn key_holder(&self) -> Result<Member, IdentityError> {
         let domains = Role::ALL.map(Role::domain);
-        self.sign(&domains, KEY_HOLDER, true, &new_serial()?, Validity::ALWAYS)
+        self.sign(&domains, KEY_HOLDER, "", true, &new_serial()?, Validity::ALWAYS)
     }
 
     fn sign(
         &self,
         domains: &[String],
         name: &str,
+        limits: &str,
         serves: bool,
         serial: &[u8],
         validity: Validity,
@@ -158,6 +160,11 @@ impl Signer {
         for domain in domains {
             let domain = domain.as_str().try_into().map_err(|error| IdentityError::crypto(&error))?;
             params.subject_alt_names.push(SanType::DnsName(domain));
+        }
+        if !limits.is_empty() {
+            let limits = format!("{LIMITS_SCHEME}{limits}");
+            let limits = limits.as_str().try_into().map_err(|error| IdentityError::crypto(&error))?;
+            params.subject_alt_names.push(SanType::URI(limits));
         }
         params.serial_number = Some(SerialNumber::from_slice(serial));
         params.is_ca = IsCa::ExplicitNoCa;

@@ -10,11 +10,15 @@ use crate::role::Role;
 /// What one who has the shared key is called: it has no name of its own.
 pub(crate) const KEY_HOLDER: &str = "key";
 
+/// How limits begin in a certificate. They follow as text, which is what nodes read.
+pub(crate) const LIMITS_SCHEME: &str = "yonder-limits:";
+
 /// The other end of a connection. Its certificate was checked at the handshake.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Peer {
     role: Option<Role>,
     name: String,
+    limits: Option<String>,
     certificate: CertificateDer<'static>,
 }
 
@@ -31,12 +35,14 @@ impl Peer {
                 (_, Some(_)) => return None,
             }
         }
+        let mut limits = parsed.valid_uri_names().filter_map(|uri| uri.strip_prefix(LIMITS_SCHEME));
+        let limits = limits.next().map(str::to_owned);
         let certificate = certificate.clone().into_owned();
         match member {
             // The name of its own role, and of no other.
-            Some((role, name)) if plain == [role] => Some(Self { role: Some(role), name, certificate }),
+            Some((role, name)) if plain == [role] => Some(Self { role: Some(role), name, limits, certificate }),
             None if Role::ALL.iter().all(|role| plain.contains(role)) => {
-                Some(Self { role: None, name: KEY_HOLDER.to_owned(), certificate })
+                Some(Self { role: None, name: KEY_HOLDER.to_owned(), limits: None, certificate })
             }
             _ => None,
         }
@@ -58,6 +64,12 @@ impl Peer {
     #[must_use]
     pub fn name(&self) -> Option<&str> {
         self.role.map(|_| self.name.as_str())
+    }
+
+    /// What its certificate says of how much it may have and do, as it was typed.
+    #[must_use]
+    pub fn limits(&self) -> Option<&str> {
+        self.limits.as_deref()
     }
 
     pub(crate) const fn certificate(&self) -> &CertificateDer<'static> {

@@ -136,13 +136,16 @@ impl NodeAgent for Agent {
         named.into_iter().map(|pid| yonder_placement::Pid(pid.get())).collect()
     }
 
-    fn create_space(&mut self, pid: yonder_placement::Pid) -> Result<Capabilities, String> {
+    fn create_space(&mut self, pid: yonder_placement::Pid, tenant: Option<&str>) -> Result<Capabilities, String> {
         let named = Pid::new(pid.0).filter(|pid| pid.is_of_controller());
         let named =
             named.ok_or_else(|| format!("{pid} is not a number that a controller gives to an address space"))?;
+        let tenant =
+            tenant.map(|name| self.shared.doors.tenant(name).ok_or("the node knows as many tenants as it can"));
+        let tenant = tenant.transpose()?.unwrap_or(0);
         self.wait_until_ended(named);
         let created = self.shared.on_slow_path(move |slow, _| {
-            match slow.create_space(Some(named), 0, yonder_clock::now()) {
+            match slow.create_space_of(Some(named), tenant, 0, yonder_clock::now()) {
                 // It was made before; it has the same capabilities.
                 Ok(_) | Err(ErrorCode::BadAddress) => {}
                 Err(code) => return Err(code.to_string()),
@@ -217,7 +220,7 @@ mod tests {
         let named = yonder_placement::Pid(1 << 31 | 7);
         let pid = Pid::new(named.0).unwrap();
         for _ in 0..3 {
-            agent.create_space(named).unwrap();
+            agent.create_space(named, None).unwrap();
             let bytes = 1000 * PAGE;
             let (permission, backing) = (Permission::ReadWrite, Backing::OnDemand);
             let some = AllocateRequest { bytes, permission, backing, from: 0, to: 0 };

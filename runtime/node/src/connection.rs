@@ -1,7 +1,7 @@
 //! One connection: its socket, its two bounded buffers, and how far it has come.
 //!
 //! [`Connection::advance`] is called when the socket is ready: it sends what is pending, receives once, executes what
-//! has arrived as a whole, and sends the answers together. A peer that does not read its answers is not read from
+//! has arrived as a whole and its turn allows, and sends the answers together. A peer that does not read its answers is not read from
 //! either, so the buffers bound what it costs. Owned by one event loop at a time.
 
 use std::collections::VecDeque;
@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
-use yonder_board::needs_capability;
+use yonder_board::{AccountNumber, Accounts, Source, needs_capability};
 use yonder_session::AnswerCounter;
 use yonder_wire::{
     Body, Direction, ErrorCode, Greeting, Header, Kind, MESSAGE_BYTES_MAX, Message, MessageBuffer, PROOF_BYTES,
@@ -23,11 +23,12 @@ use yonder_wire::{
 };
 
 use crate::Shared;
+use crate::backlog::COST_OF_ITEM;
 use crate::connections::Guest;
 use crate::event_loop::Inbox;
 use crate::forward::{AnswerTo, Peer};
 use crate::gate::{ProtectedLane, Unwelcome, Wrap};
-use crate::serve::{Served, Server, code_of, compose_welcome, refuse};
+use crate::serve::{Asker, Served, Server, code_of, compose_welcome, refuse};
 use crate::stats::Batch;
 
 /// Bytes of each of the two buffers: some 60 pages a system call.
@@ -86,6 +87,28 @@ impl From<Unwelcome> for Closed {
     }
 }
 
+/// What one turn of a connection has come to.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Turn {
+    /// What to wait for.
+    pub(crate) waits_for: EventFlags,
+    /// Cost of what was executed: as many bytes of messages, both ways, and more for each.
+    pub(crate) cost: usize,
+    /// Whether there is more that has arrived.
+    pub(crate) has_more: bool,
+}
+
+/// Why a batch of requests has ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Ended {
+    /// No whole message is there.
+    NothingLeft,
+    /// There is no room for the next answer.
+    NoRoom,
+    /// The turn is over.
+    Turn,
+}
+
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum Stage {
     Greeting { deadline: Instant },
@@ -101,6 +124,8 @@ pub(crate) struct Connection {
     stage: Stage,
     /// Where it comes from, if that is the network.
     ip: Option<IpAddr>,
+    /// Who pays.
+    account: AccountNumber,
     /// The lane, if its messages are protected.
     lane: Option<Box<ProtectedLane>>,
     received: MessageBuffer,
@@ -111,6 +136,8 @@ pub(crate) struct Connection {
     forwarded: usize,
     /// The next answer did not fit; nothing is received until it does.
     is_stalled: bool,
+    /// Its last turn ended before what has arrived; nothing is received until that is executed.
+    has_more: bool,
 }
 
 impl Connection {
@@ -121,13 +148,25 @@ impl Connection {
             guest: Arc::new(guest),
             stage: Stage::Greeting { deadline: now + GREETING_TIME_MAX },
             ip,
+            account: AccountNumber::SHARED,
             lane: None,
             received: MessageBuffer::new(BUFFER_BYTES),
             replies: MessageBuffer::new(BUFFER_BYTES),
             late: VecDeque::new(),
             forwarded: 0,
             is_stalled: false,
+            has_more: false,
         }
+    }
+
+    /// Who sends what comes over it.
+    pub(crate) fn source(&self) -> Source {
+        self.guest.source
+    }
+
+    /// Who pays for it.
+    pub(crate) fn account(&self) -> AccountNumber {
+        self.account
     }
 
     /// Where it comes from, if that is the network.
@@ -189,7 +228,8 @@ impl Connection {
         message.verify()?;
         let greeting = Greeting::from_bytes(message.payload)?;
         self.received.consume(taken);
-        if !shared.connections.enter(&self.guest) {
+        self.know(shared.board.accounts());
+        if !shared.connections.enter(&self.guest, shared.board.accounts()) {
             return Err(self.refuse(ErrorCode::Busy));
         }
         let home = choose(greeting.home);
@@ -198,22 +238,33 @@ impl Connection {
         Ok(Some(home))
     }
 
-    /// Does what can be done without waiting, and returns what to wait for. The connection is `token` of the loop with
-    /// `inbox`.
+    /// A tenant that has shown its name is that, wherever it comes from.
+    fn know(&mut self, accounts: &Accounts) {
+        let tenant = self.lane.as_ref().and_then(|lane| lane.wrap().tenant());
+        if let (Some(tenant), Some(guest)) = (tenant, Arc::get_mut(&mut self.guest)) {
+            guest.source = tenant;
+        }
+        self.account = accounts.number_of(self.guest.source);
+    }
+
+    /// Does what can be done without waiting, at a cost of about `credit` at most. The connection is `token` of the
+    /// loop with `inbox`.
     pub(crate) fn advance(
         &mut self,
         server: &mut Server,
         inbox: &Arc<Inbox>,
         token: u64,
-    ) -> Result<EventFlags, Closed> {
+        credit: usize,
+    ) -> Result<Turn, Closed> {
         self.send()?;
-        if !self.is_stalled {
+        if !self.is_stalled && !self.has_more && credit > 0 {
             self.receive()?;
         }
-        self.serve(server, inbox, token)?;
+        let cost = self.serve(server, inbox, token, credit)?;
         let wants_room = if self.replies.is_empty() { EventFlags::empty() } else { EventFlags::OUT };
-        let wants_requests = if self.is_stalled { EventFlags::empty() } else { EventFlags::IN };
-        Ok(wants_room | wants_requests)
+        // Also while there is more here: what is not waited for takes a system call to be waited for again.
+        let wants_requests = if !self.is_stalled && credit > 0 { EventFlags::IN } else { EventFlags::empty() };
+        Ok(Turn { waits_for: wants_room | wants_requests, cost, has_more: self.has_more })
     }
 
     /// Takes the answer of another thread.
@@ -238,25 +289,36 @@ impl Connection {
         }
     }
 
-    /// Executes requests and sends the answers, again and again while only the answers' room is missing.
-    fn serve(&mut self, server: &mut Server, inbox: &Arc<Inbox>, token: u64) -> Result<(), Closed> {
+    /// Executes requests and sends the answers, again and again while only the answers' room is missing. What that
+    /// has cost.
+    fn serve(&mut self, server: &mut Server, inbox: &Arc<Inbox>, token: u64, credit: usize) -> Result<usize, Closed> {
+        let mut cost = 0;
         loop {
-            self.is_stalled = self.serve_batch(server, inbox, token)?;
+            let (ended, more) = self.serve_batch(server, inbox, token, credit.saturating_sub(cost))?;
+            cost += more;
+            self.is_stalled = ended == Ended::NoRoom;
+            self.has_more = ended == Ended::Turn;
             self.send()?;
             if !(self.is_stalled && self.replies.is_empty()) {
-                return Ok(());
+                return Ok(cost);
             }
         }
     }
 
-    /// Executes the requests that are there. True if the answers' room ran out before.
-    fn serve_batch(&mut self, server: &mut Server, inbox: &Arc<Inbox>, token: u64) -> Result<bool, Closed> {
+    /// Executes the requests that are there, until something ends that.
+    fn serve_batch(
+        &mut self,
+        server: &mut Server,
+        inbox: &Arc<Inbox>,
+        token: u64,
+        credit: usize,
+    ) -> Result<(Ended, usize), Closed> {
         let shared = Arc::clone(&server.shared);
         let mut batch = Batch::default();
         let visit = Server::begin(&shared, server.number());
-        let served = self.serve_received(server, inbox, token, &mut batch);
+        let served = self.serve_received(server, inbox, token, credit, &mut batch);
         drop(visit);
-        server.end_batch(&batch);
+        server.end_batch(&mut batch);
         served
     }
 
@@ -265,10 +327,13 @@ impl Connection {
         server: &mut Server,
         inbox: &Arc<Inbox>,
         token: u64,
+        credit: usize,
         batch: &mut Batch,
-    ) -> Result<bool, Closed> {
+    ) -> Result<(Ended, usize), Closed> {
+        let mut requests = 0;
         loop {
-            let Some(reply) = self.replies.room_for_message() else { return Ok(true) };
+            let cost = requests * COST_OF_ITEM + batch.bytes();
+            let Some(reply) = self.replies.room_for_message() else { return Ok((Ended::NoRoom, cost)) };
             let seal = |reply: &mut [u8], bytes, answers: &mut AnswerCounter| match &self.lane {
                 Some(lane) => lane.seal(answers, reply, bytes),
                 None => bytes,
@@ -279,8 +344,14 @@ impl Connection {
                 self.replies.composed(composed);
                 continue;
             }
+            if cost >= credit {
+                // Also if there is none: a socket that is asked once more does no harm.
+                let has_some = !self.received.is_empty();
+                return Ok((if has_some { Ended::Turn } else { Ended::NothingLeft }, cost));
+            }
             let opened = open_next(&mut self.received, self.lane.as_deref(), &server.shared)?;
-            let Some((bytes, taken)) = opened else { return Ok(false) };
+            let Some((bytes, taken)) = opened else { return Ok((Ended::NothingLeft, cost)) };
+            requests += 1;
             let message = message_in(&self.received, bytes, self.lane.is_some())?;
             let request = message.header;
             let may_forward = self.forwarded < FORWARDED_MAX;
@@ -291,7 +362,8 @@ impl Connection {
                 may_forward.then(|| AnswerTo::Stream { inbox, token, source, wrap, peer })
             };
             let room = reply.len() - PROOF_BYTES;
-            let is_right = match server.serve(&message, &mut reply[..room], batch, wrap, answer_to) {
+            let asker = Asker { wrap, account: self.account };
+            let is_right = match server.serve(&message, &mut reply[..room], batch, asker, answer_to) {
                 Served::Answered(composed) => {
                     let is_right = code_of(reply) == 0;
                     let composed = seal(reply, composed, &mut server.gate.answers);

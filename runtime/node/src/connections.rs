@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
-use yonder_board::{Share, Source};
+use yonder_board::{Accounts, Share, Source};
 use yonder_units::Nanos;
 
 use crate::connection::Transport;
@@ -75,8 +75,22 @@ impl Connections {
         Self { share, open: Mutex::default() }
     }
 
-    /// Lets a connection in, in place of another if need be; false if there is no place for it.
-    pub(crate) fn enter(&self, guest: &Arc<Guest>) -> bool {
+    /// Lets a connection in, in place of another if need be; false if there is no place for it, or its source has as
+    /// many as it may.
+    pub(crate) fn enter(&self, guest: &Arc<Guest>, accounts: &Accounts) -> bool {
+        let account = accounts.get(accounts.number_of(guest.source));
+        if !account.connect() {
+            account.shed(1);
+            return false;
+        }
+        let has_place = self.take_place(guest, accounts);
+        if !has_place {
+            account.disconnect();
+        }
+        has_place
+    }
+
+    fn take_place(&self, guest: &Arc<Guest>, accounts: &Accounts) -> bool {
         let mut open = self.open();
         let own = open.iter().filter(|other| other.source == guest.source).count();
         if !self.share.admits(open.len(), own) {
@@ -87,6 +101,7 @@ impl Connections {
                 return false;
             };
             let closed = open.swap_remove(place);
+            accounts.get(accounts.number_of(closed.source)).disconnect();
             tracing::debug!("a connection that has shown no right is closed in favour of a new one");
             let _ = rustix::net::shutdown(&closed.socket, rustix::net::Shutdown::Both);
         }
@@ -95,8 +110,13 @@ impl Connections {
     }
 
     /// A connection has ended, if it was let in.
-    pub(crate) fn leave(&self, guest: &Arc<Guest>) {
-        self.open().retain(|other| !Arc::ptr_eq(other, guest));
+    pub(crate) fn leave(&self, guest: &Arc<Guest>, accounts: &Accounts) {
+        let mut open = self.open();
+        let before = open.len();
+        open.retain(|other| !Arc::ptr_eq(other, guest));
+        if open.len() < before {
+            accounts.get(accounts.number_of(guest.source)).disconnect();
+        }
     }
 
     fn open(&self) -> std::sync::MutexGuard<'_, Vec<Arc<Guest>>> {
@@ -107,6 +127,8 @@ impl Connections {
 #[cfg(test)]
 mod tests {
     use std::os::unix::net::UnixStream;
+
+    use yonder_board::TenantLimits;
 
     use super::*;
 
@@ -122,45 +144,65 @@ mod tests {
 
     #[test]
     fn the_longest_idle_of_those_without_a_right_goes_for_a_new_one() {
+        let accounts = Accounts::new(TenantLimits::default());
         let connections = Connections::new(4);
         let mut guests: Vec<_> = (0..4).map(|number| guest(Transport::Tcp, number, 10 + number)).collect();
-        assert!(guests.iter().all(|(guest, _)| connections.enter(guest)));
+        assert!(guests.iter().all(|(guest, _)| connections.enter(guest, &accounts)));
         guests[0].0.trust();
         guests[1].0.touch(20);
         let (new, _far) = guest(Transport::Tcp, 9, 30);
-        assert!(connections.enter(&new), "connections that have shown nothing keep all others out");
+        assert!(connections.enter(&new, &accounts), "connections that have shown nothing keep all others out");
         let closed: Vec<bool> = guests.iter_mut().map(|(_, far)| is_closed(far)).collect();
         assert_eq!(closed, [false, false, true, false]);
-        connections.leave(&guests[2].0);
+        connections.leave(&guests[2].0, &accounts);
         guests.iter().for_each(|(guest, _)| guest.trust());
         new.trust();
-        assert!(!connections.enter(&guest(Transport::Tcp, 10, 31).0), "one with a right was closed");
-        connections.leave(&new);
-        assert!(connections.enter(&guest(Transport::Tcp, 10, 32).0));
+        assert!(!connections.enter(&guest(Transport::Tcp, 10, 31).0, &accounts), "one with a right was closed");
+        connections.leave(&new, &accounts);
+        assert!(connections.enter(&guest(Transport::Tcp, 10, 32).0, &accounts));
     }
 
     #[test]
     fn a_source_has_a_share_and_pushes_out_its_own() {
+        let accounts = Accounts::new(TenantLimits::default());
         let connections = Connections::new(32);
         let mut mine: Vec<_> = (0..16).map(|number| guest(Transport::Tcp, 1, number)).collect();
-        assert!(mine.iter().all(|(guest, _)| connections.enter(guest)));
+        assert!(mine.iter().all(|(guest, _)| connections.enter(guest, &accounts)));
         let others: Vec<_> = (0..8).map(|number| guest(Transport::Tcp, 2, number)).collect();
-        assert!(others.iter().all(|(guest, _)| connections.enter(guest)));
+        assert!(others.iter().all(|(guest, _)| connections.enter(guest, &accounts)));
         for _ in 0..3 {
-            assert!(connections.enter(&guest(Transport::Tcp, 1, 99).0));
+            assert!(connections.enter(&guest(Transport::Tcp, 1, 99).0, &accounts));
         }
         assert_eq!(mine.iter_mut().filter_map(|(_, far)| is_closed(far).then_some(())).count(), 3);
         assert!(others.into_iter().all(|(_, mut far)| !is_closed(&mut far)));
         connections.open().iter().for_each(|guest| guest.trust());
-        assert!(!connections.enter(&guest(Transport::Tcp, 1, 100).0), "a source has more than its share");
-        assert!(connections.enter(&guest(Transport::Tcp, 3, 100).0));
+        assert!(!connections.enter(&guest(Transport::Tcp, 1, 100).0, &accounts), "a source has more than its share");
+        assert!(connections.enter(&guest(Transport::Tcp, 3, 100).0, &accounts));
     }
 
     #[test]
     fn a_client_that_was_handed_the_memory_stays() {
+        let accounts = Accounts::new(TenantLimits::default());
         let connections = Connections::new(1);
         let (client, mut far) = guest(Transport::Shm, 1, 0);
-        assert!(connections.enter(&client) && !connections.enter(&guest(Transport::Tcp, 2, 1).0));
+        assert!(connections.enter(&client, &accounts) && !connections.enter(&guest(Transport::Tcp, 2, 1).0, &accounts));
         assert!(!is_closed(&mut far));
+    }
+
+    /// Every one that has left, or was pushed out, has given its place back.
+    #[test]
+    fn a_tenant_has_as_many_connections_as_it_may() {
+        let accounts = Accounts::new("connections=2".parse().unwrap());
+        let connections = Connections::new(8);
+        let [(first, _a), (second, _b), (third, _c)] = [1, 2, 3].map(|now| guest(Transport::Tcp, 1, now));
+        assert!(connections.enter(&first, &accounts) && connections.enter(&second, &accounts));
+        assert!(!connections.enter(&third, &accounts));
+        connections.leave(&first, &accounts);
+        assert!(connections.enter(&third, &accounts));
+        for source in 10..20 {
+            assert!(connections.enter(&guest(Transport::Tcp, source, 100).0, &accounts));
+        }
+        [&second, &third].into_iter().for_each(|guest| connections.leave(guest, &accounts));
+        assert_eq!(accounts.get(accounts.number_of(Source(1))).usage().connections, 0);
     }
 }

@@ -2,43 +2,70 @@
 //!
 //! The socket shares its port with those of the other threads; the kernel gives all datagrams of one client's socket to
 //! the same thread, as long as no socket comes or goes. So a retry meets the thread that remembers its first attempt.
-//! The thread keeps nothing about clients.
+//! The thread keeps nothing about clients. While full batches come from several of them, they go through a [`Backlog`].
 
 use std::net::UdpSocket;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use yonder_datagram::{DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait};
-use yonder_wire::Direction;
+use yonder_board::{AccountNumber, Admission, Source};
+use yonder_datagram::{Address, DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait};
+use yonder_units::Nanos;
+use yonder_wire::{Direction, ErrorCode, Header, Kind, Message};
 
+use crate::backlog::{Backlog, Stored, What, message_in};
 use crate::forward::AnswerTo;
-use crate::gate::Arrived;
+use crate::gate::{Arrived, Wrap};
 use crate::polling::{Polling, Waiting};
-use crate::serve::{Served, Server, refuse};
+use crate::serve::{Asker, Served, Server, refuse};
+use crate::source;
 use crate::stats::Batch;
 
 /// Datagrams received and sent with one system call.
 const BATCH_DATAGRAMS: usize = 32;
 /// Room for the longest datagram.
 const DATAGRAM_BYTES: usize = 64 << 10;
+/// Batches that are taken in for one that is executed, while there is a backlog.
+const BATCHES_TAKEN_MAX: usize = 8;
+/// For how long after two senders have met there may be a backlog.
+const CROWD_TIME: Nanos = 100_000_000;
+/// Whoever is so far beyond its limit is not even answered.
+const DEAF_AFTER: Nanos = 100_000_000;
+
+/// Those who have not shown where they are.
+const STRANGERS: Source = Source(u64::MAX - 1);
 
 const _: () = assert!(DATAGRAM_BYTES_MAX <= DATAGRAM_BYTES);
 
 /// The body of the thread: serves until the node stops.
-pub(crate) fn serve(mut server: Server, socket: &Arc<UdpSocket>, polling: Polling) {
+pub(crate) fn serve(server: Server, socket: &Arc<UdpSocket>, polling: Polling) {
     let shared = Arc::clone(&server.shared);
-    let (mut received, mut replies) =
-        (ReceiveBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES), SendBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES));
+    let mut received = ReceiveBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES);
+    let mut desk = Desk {
+        server,
+        socket,
+        replies: SendBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES),
+        backlog: Backlog::new(),
+        last_plain: (Address::NONE, STRANGERS, AccountNumber::SHARED),
+        last: STRANGERS,
+        is_crowded_until: 0,
+    };
     received.accept_trains(socket.as_fd());
     let mut waiting = Waiting::new(polling);
     while !shared.stop.load(Ordering::Acquire) {
-        let wait = if waiting.asks_again() { Wait::Never } else { Wait::ForOne };
+        let has_backlog = !desk.backlog.is_empty();
+        let wait = if has_backlog || waiting.asks_again() { Wait::Never } else { Wait::ForOne };
         match received.receive(socket.as_fd(), wait) {
-            Ok(0) => waiting.pause(),
-            Ok(_) => {
+            Ok(0) if !has_backlog => waiting.pause(),
+            Ok(filled) => {
                 waiting.end();
-                serve_batch(&mut server, &mut received, &mut replies, socket);
+                if has_backlog || (filled == BATCH_DATAGRAMS && desk.is_crowded()) {
+                    desk.take_in(&mut received, filled);
+                    desk.serve_backlog();
+                } else {
+                    desk.serve_batch(&mut received);
+                }
                 waiting.begin();
             }
             // What the network says of an earlier answer concerns nobody here: its client will ask again, or is gone.
@@ -47,54 +74,178 @@ pub(crate) fn serve(mut server: Server, socket: &Arc<UdpSocket>, polling: Pollin
     }
 }
 
-fn serve_batch(server: &mut Server, received: &mut ReceiveBatch, replies: &mut SendBatch, socket: &Arc<UdpSocket>) {
-    let shared = Arc::clone(&server.shared);
-    let mut batch = Batch::default();
-    let visit = Server::begin(&shared, server.number());
-    let now = yonder_clock::now();
-    for datagram in received.datagrams_mut() {
-        let arrived =
-            if datagram.is_cut { Arrived::Dropped } else { server.gate.open(datagram.bytes, datagram.from, now) };
-        if replies.is_full() {
-            send(replies, socket);
-        }
-        // Answers that the socket has not taken are lost like those that the network loses.
-        let Some(reply) = replies.room() else { continue };
-        let (message, wrap) = match arrived {
-            Arrived::Message(message, wrap) => (message, wrap),
-            Arrived::Refused(request, code) => {
-                if request.direction == Direction::Answer {
-                    batch.bad_datagrams += 1;
-                    continue;
+/// The thread's state.
+struct Desk<'a> {
+    server: Server,
+    socket: &'a Arc<UdpSocket>,
+    replies: SendBatch,
+    backlog: Backlog,
+    /// The sender that was seen last without a session, and the last one of all.
+    last_plain: (Address, Source, AccountNumber),
+    last: Source,
+    is_crowded_until: Nanos,
+}
+
+impl Desk<'_> {
+    /// Executes what has come, in its order.
+    fn serve_batch(&mut self, received: &mut ReceiveBatch) {
+        let shared = Arc::clone(&self.server.shared);
+        let mut batch = Batch::default();
+        let visit = Server::begin(&shared, self.server.number());
+        let now = yonder_clock::now();
+        for datagram in received.datagrams_mut() {
+            match self.open(datagram.bytes, datagram.is_cut, datagram.from, now) {
+                Arrived::Message(message, wrap) => {
+                    let account = self.account_of(&message.header, wrap, datagram.from, now).1;
+                    self.execute(&message, Asker { wrap, account }, datagram.from, now, &mut batch);
                 }
-                batch.answered(&request, code as u16);
-                let bytes = refuse(&request, now, code, reply);
-                replies.push(bytes, Some(datagram.from));
-                continue;
+                Arrived::Refused(request, code) => self.refuse(&request, code, datagram.from, now, &mut batch),
+                Arrived::Dropped => batch.bad_datagrams += 1,
             }
-            Arrived::Dropped => {
-                batch.bad_datagrams += 1;
-                continue;
+        }
+        drop(visit);
+        self.server.end_batch(&mut batch);
+        self.send();
+    }
+
+    /// Takes in what has come, and what comes behind it for a while.
+    fn take_in(&mut self, received: &mut ReceiveBatch, mut filled: usize) {
+        let shared = Arc::clone(&self.server.shared);
+        let mut batch = Batch::default();
+        let now = yonder_clock::now();
+        for _ in 0..BATCHES_TAKEN_MAX {
+            for datagram in received.datagrams_mut() {
+                let from = *datagram.from;
+                let (source, account, what) = match self.open(datagram.bytes, datagram.is_cut, &from, now) {
+                    Arrived::Message(message, wrap) => {
+                        let (source, account) = self.account_of(&message.header, wrap, &from, now);
+                        (source, account, What::execute(&message, wrap))
+                    }
+                    Arrived::Refused(request, code) => {
+                        (STRANGERS, AccountNumber::SHARED, What::Refuse(Box::new(request), code))
+                    }
+                    Arrived::Dropped => {
+                        batch.bad_datagrams += 1;
+                        continue;
+                    }
+                };
+                if let Some(loser) = self.backlog.put(source, Stored { from, account, what }) {
+                    shared.board.accounts().get(loser).shed(1);
+                }
+            }
+            if filled < BATCH_DATAGRAMS {
+                break;
+            }
+            filled = received.receive(self.socket.as_fd(), Wait::Never).unwrap_or(0);
+        }
+        self.server.end_batch(&mut batch);
+    }
+
+    /// Executes as much of the backlog as one batch has.
+    fn serve_backlog(&mut self) {
+        let shared = Arc::clone(&self.server.shared);
+        let mut batch = Batch::default();
+        let visit = Server::begin(&shared, self.server.number());
+        let now = yonder_clock::now();
+        for _ in 0..BATCH_DATAGRAMS {
+            let Some((source, Stored { from, account, what })) = self.backlog.next() else { break };
+            let spent = batch.bytes();
+            match what {
+                What::Execute { bytes, wrap } => {
+                    self.execute(&message_in(&bytes, wrap), Asker { wrap, account }, &from, now, &mut batch);
+                }
+                What::Refuse(request, code) => self.refuse(&request, code, &from, now, &mut batch),
+            }
+            self.backlog.charge(source, batch.bytes().saturating_sub(spent));
+        }
+        drop(visit);
+        self.server.end_batch(&mut batch);
+        self.send();
+    }
+
+    fn is_crowded(&self) -> bool {
+        yonder_clock::now() < self.is_crowded_until
+    }
+
+    /// Who has sent a message that was let in.
+    #[inline]
+    fn account_of(&mut self, header: &Header, wrap: Wrap, from: &Address, now: Nanos) -> (Source, AccountNumber) {
+        let accounts = self.server.shared.board.accounts();
+        let (source, account) = match wrap.tenant() {
+            Some(source) => (source, accounts.number_of(source)),
+            // Its address may be anybody's.
+            None if header.kind == Kind::Hello => (STRANGERS, AccountNumber::SHARED),
+            None if self.last_plain.0 == *from => (self.last_plain.1, self.last_plain.2),
+            None => {
+                let unspecified = std::net::Ipv6Addr::UNSPECIFIED.into();
+                let source = source::of_address(from.to_socket_addr().map_or(unspecified, |from| from.ip()));
+                let account = accounts.number_of(source);
+                self.last_plain = (*from, source, account);
+                (source, account)
             }
         };
-        let answer_to = || Some(AnswerTo::Datagram { socket: Arc::clone(socket), to: *datagram.from, wrap });
-        let room = DATAGRAM_BYTES_MAX - wrap.bytes();
-        match server.serve(&message, &mut reply[..room], &mut batch, wrap, answer_to) {
+        if source != self.last {
+            self.is_crowded_until = now + CROWD_TIME;
+            self.last = source;
+        }
+        (source, account)
+    }
+
+    #[inline]
+    fn open<'a>(&mut self, bytes: &'a mut [u8], is_cut: bool, from: &Address, now: Nanos) -> Arrived<'a> {
+        if is_cut { Arrived::Dropped } else { self.server.gate.open(bytes, from, now) }
+    }
+
+    #[inline]
+    fn execute(&mut self, message: &Message<'_>, asker: Asker, from: &Address, now: Nanos, batch: &mut Batch) {
+        if self.replies.is_full() {
+            self.send();
+        }
+        // Answers that the socket has not taken are lost like those that the network loses.
+        let Some(reply) = self.replies.room() else { return };
+        let account = self.server.shared.board.accounts().get(asker.account);
+        if let Admission::From(due) = account.admits(now)
+            && message.header.direction == Direction::Request
+        {
+            account.shed(1);
+            if due - now < DEAF_AFTER {
+                batch.answered(&message.header, ErrorCode::Busy as u16);
+                let bytes = refuse(&message.header, now, ErrorCode::Busy, reply);
+                let bytes = self.server.gate.close(asker.wrap, reply, bytes);
+                self.replies.push(bytes, Some(from));
+            }
+            return;
+        }
+        let socket = self.socket;
+        let answer_to = || Some(AnswerTo::Datagram { socket: Arc::clone(socket), to: *from, wrap: asker.wrap });
+        let room = DATAGRAM_BYTES_MAX - asker.wrap.bytes();
+        match self.server.serve(message, &mut reply[..room], batch, asker, answer_to) {
             Served::Answered(bytes) => {
-                let bytes = server.gate.close(wrap, reply, bytes);
-                replies.push(bytes, Some(datagram.from));
+                let bytes = self.server.gate.close(asker.wrap, reply, bytes);
+                self.replies.push(bytes, Some(from));
             }
             Served::Forwarded => {}
             Served::NotARequest => batch.bad_datagrams += 1,
         }
     }
-    drop(visit);
-    server.end_batch(&batch);
-    send(replies, socket);
-}
 
-fn send(replies: &mut SendBatch, socket: &UdpSocket) {
-    if let Err(error) = replies.send(socket.as_fd()) {
-        tracing::debug!("sending answers failed: {error}");
+    fn refuse(&mut self, request: &Header, code: ErrorCode, from: &Address, now: Nanos, batch: &mut Batch) {
+        if request.direction == Direction::Answer {
+            batch.bad_datagrams += 1;
+            return;
+        }
+        if self.replies.is_full() {
+            self.send();
+        }
+        let Some(reply) = self.replies.room() else { return };
+        batch.answered(request, code as u16);
+        let bytes = refuse(request, now, code, reply);
+        self.replies.push(bytes, Some(from));
+    }
+
+    fn send(&mut self) {
+        if let Err(error) = self.replies.send(self.socket.as_fd()) {
+            tracing::debug!("sending answers failed: {error}");
+        }
     }
 }

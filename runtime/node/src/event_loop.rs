@@ -2,8 +2,13 @@
 //!
 //! A connection belongs to one thread at a time. The [`Inbox`] is the only way in: connections whose peers have
 //! greeted, and answers of the slow and the extend path. [`Poll`] is the part that the control thread has too.
+//!
+//! What is ready is served in [`Rounds`] of those who have sent it, so that one with many connections, or with long
+//! requests, has as much of the thread as one with few. Who is faster than its limit is not read from for a while, and
+//! so is held up by its own socket.
 
-use std::collections::HashMap;
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, HashMap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,14 +18,20 @@ use std::time::Duration;
 
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
+use yonder_board::{Admission, Source};
+use yonder_units::Nanos;
 
 use crate::Shared;
 use crate::connection::{Closed, Connection};
 use crate::polling::{Polling, Waiting};
+use crate::rounds::Rounds;
 use crate::serve::Server;
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
+/// Cost that a sender gets in each round while others wait, as of bytes; and that of one turn while none does.
+const QUANTUM: u32 = 32 << 10;
+const TURN_ALONE: usize = 256 << 10;
 /// The token of the inbox.
 const INBOX_TOKEN: u64 = u64::MAX;
 
@@ -121,6 +132,10 @@ impl Poll {
 struct Served {
     connection: Connection,
     waits_for: epoll::EventFlags,
+    /// Whether it is among those that are ready.
+    is_ready: bool,
+    /// Whether it waits until its sender may go on.
+    is_held: bool,
 }
 
 /// The connections of one thread.
@@ -129,11 +144,16 @@ pub(crate) struct EventLoop {
     server: Server,
     poll: Poll,
     connections: HashMap<u64, Served>,
+    /// Those that have something to do, by sender.
+    ready: Rounds<Source, VecDeque<u64>>,
+    /// Those that are not read from until a time.
+    held: BinaryHeap<Reverse<(Nanos, u64)>>,
 }
 
 impl EventLoop {
     pub(crate) fn new(server: Server, poll: Poll) -> Self {
-        Self { server, poll, connections: HashMap::new() }
+        let ready = Rounds::new(QUANTUM, usize::MAX);
+        Self { server, poll, connections: HashMap::new(), ready, held: BinaryHeap::new() }
     }
 
     /// The body of the thread: serves until the node stops.
@@ -142,9 +162,12 @@ impl EventLoop {
         let mut waiting = Waiting::new(polling);
         let mut ready = Vec::with_capacity(EVENTS_MAX);
         while !shared.stop.load(Ordering::Acquire) {
-            let timeout = waiting.asks_again().then_some(Duration::ZERO);
+            let at_once = self.ready.len() > 0 || waiting.asks_again();
+            let timeout = if at_once { Some(Duration::ZERO) } else { self.until_one_may_go_on() };
             let has_arrivals = self.poll.wait(timeout, &mut ready);
-            if !has_arrivals && ready.is_empty() {
+            self.let_go_on();
+            if !has_arrivals && ready.is_empty() && self.ready.len() == 0 {
+                self.ready.forgive();
                 waiting.pause();
                 continue;
             }
@@ -153,7 +176,12 @@ impl EventLoop {
                 self.take_arrivals();
             }
             for token in ready.drain(..) {
-                self.turn(token);
+                self.is_ready(token);
+            }
+            // Each of those that are ready now has a turn before the kernel is asked for others.
+            for _ in 0..self.ready.len() {
+                let Some((sender, token)) = self.ready.next() else { break };
+                self.turn(sender, token);
             }
             waiting.begin();
         }
@@ -176,7 +204,7 @@ impl EventLoop {
                     // A connection that has ended meanwhile needs no answer.
                     if let Some(served) = self.connections.get_mut(&token) {
                         served.connection.answered(bytes);
-                        self.turn(token);
+                        self.is_ready(token);
                     }
                 }
             }
@@ -188,27 +216,79 @@ impl EventLoop {
         let flags = epoll::EventFlags::IN;
         match self.poll.watch(&connection, flags) {
             Ok(token) => {
-                self.connections.insert(token, Served { connection, waits_for: flags });
-                self.turn(token);
+                let served = Served { connection, waits_for: flags, is_ready: false, is_held: false };
+                self.connections.insert(token, served);
+                self.is_ready(token);
             }
             Err(errno) => close(&self.server.shared, &connection, Closed::Gone(errno)),
         }
     }
 
-    /// Lets a connection do what it can.
-    fn turn(&mut self, token: u64) {
-        let Some(served) = self.connections.get_mut(&token) else { return };
-        let advanced = served.connection.advance(&mut self.server, &self.poll.inbox, token).and_then(|waits_for| {
-            if waits_for != served.waits_for {
-                self.poll.change(&served.connection, token, waits_for).map_err(Closed::Gone)?;
-                served.waits_for = waits_for;
-            }
-            Ok(())
-        });
-        if let Err(reason) = advanced
-            && let Some(served) = self.connections.remove(&token)
+    /// A connection is to have a turn.
+    fn is_ready(&mut self, token: u64) {
+        if let Some(served) = self.connections.get_mut(&token)
+            && !std::mem::replace(&mut served.is_ready, true)
         {
-            close(&self.server.shared, &served.connection, reason);
+            self.ready.change(served.connection.source(), |line| line.push_back(token));
+        }
+    }
+
+    /// Lets a connection do what it can at one turn.
+    fn turn(&mut self, sender: Source, token: u64) {
+        let is_alone = self.ready.parties() <= 1;
+        let Some(served) = self.connections.get_mut(&token) else { return };
+        served.is_ready = false;
+        let now = yonder_clock::now();
+        let credit = match self.server.shared.board.accounts().get(served.connection.account()).admits(now) {
+            Admission::Now if is_alone => TURN_ALONE,
+            Admission::Now => QUANTUM as usize,
+            Admission::From(due) => {
+                if !std::mem::replace(&mut served.is_held, true) {
+                    self.held.push(Reverse((due, token)));
+                }
+                0
+            }
+        };
+        let advanced = served.connection.advance(&mut self.server, &self.poll.inbox, token, credit).and_then(|turn| {
+            if turn.waits_for != served.waits_for {
+                self.poll.change(&served.connection, token, turn.waits_for).map_err(Closed::Gone)?;
+                served.waits_for = turn.waits_for;
+            }
+            Ok(turn)
+        });
+        match advanced {
+            Ok(turn) => {
+                if !is_alone {
+                    self.ready.charge(sender, turn.cost as u64);
+                }
+                if turn.has_more && credit > 0 {
+                    self.is_ready(token);
+                }
+            }
+            Err(reason) => {
+                if let Some(served) = self.connections.remove(&token) {
+                    close(&self.server.shared, &served.connection, reason);
+                }
+            }
+        }
+    }
+
+    /// How long none of those that are held up may go on; `None` if none is.
+    fn until_one_may_go_on(&self) -> Option<Duration> {
+        let Reverse((due, _)) = self.held.peek()?;
+        Some(Duration::from_nanos(due.saturating_sub(yonder_clock::now())))
+    }
+
+    /// Those that were held up until now are ready.
+    fn let_go_on(&mut self) {
+        while let Some(Reverse((due, token))) = self.held.peek().copied()
+            && due <= yonder_clock::now()
+        {
+            self.held.pop();
+            if let Some(served) = self.connections.get_mut(&token) {
+                served.is_held = false;
+            }
+            self.is_ready(token);
         }
     }
 }
@@ -221,7 +301,7 @@ pub(crate) fn close(shared: &Shared, connection: &Connection, reason: Closed) {
     } else {
         tracing::debug!("connection closed: {reason}");
     }
-    shared.connections.leave(connection.guest());
+    shared.connections.leave(connection.guest(), shared.board.accounts());
     shared.counters.disconnected();
     // Whoever broke the protocol is alive, and may have memory mapped for as long as it lives: nothing says when it
     // ends.

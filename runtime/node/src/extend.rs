@@ -123,10 +123,12 @@ impl Host {
                 }
                 handled => handled,
             };
+            let (party, source) = (request.party, request.answer_to.source());
             if let Handled::Reply(bytes) = handled {
                 shared.counters.answered(&message.header, code_of(&reply[..]));
                 request.answer_to.send(&mut self.gate, &mut reply[..], bytes);
             }
+            shared.charge_work(&shared.extend.queue, party, source, now);
         }
     }
 

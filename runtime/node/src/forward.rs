@@ -9,6 +9,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread::Thread;
+use std::time::Duration;
 
 use rustix::net::SendFlags;
 use yonder_board::{Source, needs_capability};
@@ -134,6 +135,8 @@ pub(crate) struct Forwarded {
     /// The whole message.
     pub(crate) bytes: Box<[u8]>,
     pub(crate) is_proven: bool,
+    /// Whose turn it is.
+    pub(crate) party: Party,
     pub(crate) answer_to: AnswerTo,
 }
 
@@ -168,7 +171,8 @@ impl SlowPathQueue {
     /// Puts a copy of `message` into the queue; false if there is no room.
     pub(crate) fn put(&self, message: &Message<'_>, answer_to: AnswerTo) -> bool {
         let (party, lane) = answer_to.sender(&message.header);
-        let forwarded = Forwarded { bytes: message.as_bytes().into(), is_proven: message.is_proven(), answer_to };
+        let (bytes, is_proven) = (message.as_bytes().into(), message.is_proven());
+        let forwarded = Forwarded { bytes, is_proven, party, answer_to };
         let has_room = self.turns().put(party, lane, forwarded);
         self.wake();
         has_room
@@ -177,6 +181,11 @@ impl SlowPathQueue {
     /// The request whose turn it is.
     pub(crate) fn take(&self) -> Option<Forwarded> {
         self.turns().next()
+    }
+
+    /// A request of a party has taken so long.
+    pub(crate) fn charge(&self, party: Party, took: Duration) {
+        self.turns().charge(party, took);
     }
 
     /// Held for as long as one request takes to be put in or taken out.

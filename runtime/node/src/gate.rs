@@ -127,17 +127,17 @@ impl Doors {
         self.credential.is_some()
     }
 
-    /// Makes a session for a client at `ip` who was known by his certificate or key: as a tenant with a name, or
+    /// Makes a session for a client at `ip` who was known by his certificate or key: as a tenant with a number, or
     /// without one. `None` if there are no numbers left.
     pub(crate) fn session(
         &self,
-        tenant: Option<&str>,
+        tenant: Option<u16>,
         ip: IpAddr,
         protection: Protection,
         incarnation: u64,
         now: Nanos,
     ) -> Option<SessionGrant> {
-        let tenant = tenant.map_or(Some(0), |name| self.tenant(name))?;
+        let tenant = tenant.unwrap_or(0);
         let source = if tenant == 0 { source::of_address(ip) } else { Source::of_tenant(tenant) };
         if !self.may_make(source, self.hours(now)) {
             return None;
@@ -165,7 +165,8 @@ impl Doors {
         self.visitors.fetch_add(1, Ordering::Relaxed)
     }
 
-    fn tenant(&self, name: &str) -> Option<u16> {
+    /// The number of the tenant with a name: always the same while the node runs. `None` if there are none left.
+    pub(crate) fn tenant(&self, name: &str) -> Option<u16> {
         let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(number) = tenants.get(name) {
             return Some(*number);
@@ -173,6 +174,12 @@ impl Doors {
         let number = u16::try_from(tenants.len() + 1).ok().filter(|number| *number <= SessionNumber::TENANT_MAX)?;
         tenants.insert(name.to_owned(), number);
         Some(number)
+    }
+
+    /// The names of tenants that have numbers.
+    pub(crate) fn tenants(&self) -> HashMap<u16, String> {
+        let tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+        tenants.iter().map(|(name, number)| (*number, name.clone())).collect()
     }
 
     /// Whether a message that was opened is seen for the first time.

@@ -16,7 +16,8 @@
 //! Files: `bound` is a node before it serves, and `sandbox` what it may do then; `memory` has the bytes, `quiet` says
 //! when freed ones may be used again; `datagram` and `event_loop` with `connection` are data threads, which
 //! `serve` by the same code; `slow` is the slow path's thread and `extend` the one that runs offloads, `forward` the
-//! way to them, which `turns` keeps fair, and back; `control` and `listen` are where clients come in, and `connections`
+//! way to them, which `turns` keeps fair, and back; `rounds` is how all queues are kept fair, `backlog` that of
+//! datagrams; `control` and `listen` are where clients come in, and `connections`
 //! and `source` say how many of whom, `gate` who they are, by sessions that `sessions` makes. With a controller, which
 //! places regions of address spaces on several nodes: `controller` joins it, `agent` does what it says, by errands to
 //! the slow path (`errand`), and `carrier` moves a region to another node.
@@ -28,6 +29,7 @@
 
 mod agent;
 mod atomic;
+mod backlog;
 mod bound;
 mod carrier;
 mod connection;
@@ -50,6 +52,7 @@ mod listen;
 mod memory;
 mod polling;
 mod quiescence;
+mod rounds;
 mod sandbox;
 mod serve;
 mod sessions;
@@ -69,12 +72,12 @@ use std::{io, thread};
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use yonder_board::{NodeCore, NodeKey, PageSize, SlowPath, SpaceLimits};
+use yonder_board::{NodeCore, NodeKey, PageSize, SlowPath, Source, SpaceLimits};
 use yonder_controller::{LinkCondition, NodeLink};
 use yonder_identity::Credential;
 use yonder_mapping::{Inherited, LockedBox};
 use yonder_session::NodeSecret;
-use yonder_units::Narrow;
+use yonder_units::{Nanos, Narrow};
 use yonder_wire::{LEASE_MS_MAX, Welcome};
 
 use connections::Connections;
@@ -89,6 +92,7 @@ use quiescence::QuiescentState;
 use serve::Server;
 use sessions::UnderWay;
 use stats::Counters;
+use turns::Party;
 
 pub use bound::BoundNode;
 pub use controller::ControllerConfig;
@@ -96,6 +100,7 @@ pub use error::NodeError;
 pub use listen::{Listen, ListenError, parse_listen};
 pub use polling::Polling;
 pub use stats::NodeStats;
+pub use yonder_board::{TenantLimits, TenantUse};
 
 /// Most connections at a time by default.
 const CONNECTIONS_DEFAULT_MAX: usize = 1024;
@@ -136,6 +141,8 @@ pub struct NodeConfig {
     pub lease_default: Duration,
     /// Longest lease that a client may ask for.
     pub lease_max: Duration,
+    /// What each tenant may have and do whose identity says nothing of it; without names, each host.
+    pub tenant_limits: TenantLimits,
 }
 
 impl NodeConfig {
@@ -154,6 +161,7 @@ impl NodeConfig {
             connections_max: CONNECTIONS_DEFAULT_MAX,
             lease_default: Duration::from_millis(LEASE_MS_MAX.into()),
             lease_max: Duration::from_millis(LEASE_MS_MAX.into()),
+            tenant_limits: TenantLimits::default(),
         }
     }
 
@@ -208,6 +216,25 @@ struct Shared {
 }
 
 impl Shared {
+    /// What was begun at `began` for a party, from `source`, was that one's work.
+    fn charge_work(&self, queue: &SlowPathQueue, party: Party, source: Source, began: Nanos) {
+        let now = yonder_clock::now();
+        let took = Duration::from_nanos(now.saturating_sub(began));
+        queue.charge(party, took);
+        let accounts = self.board.accounts();
+        accounts.get(accounts.number_of(source)).charge_work(took, now);
+    }
+
+    /// See [`Node::tenants`].
+    fn tenants(&self) -> Vec<(String, TenantUse)> {
+        let (names, accounts) = (self.doors.tenants(), self.board.accounts());
+        let named = accounts.of_tenants().filter_map(|(number, usage)| Some((names.get(&number)?.clone(), usage)));
+        let others = accounts.of_others().map(|(source, usage)| (source::called(source), usage));
+        let mut all: Vec<_> = named.chain(others).collect();
+        all.sort_by(|(one, _), (other, _)| one.cmp(other));
+        all
+    }
+
     /// What a client is told that data thread `home` serves.
     fn welcome(&self, home: u32) -> Welcome {
         let page_bytes = self.board.config().page_size.bytes();
@@ -323,6 +350,13 @@ impl Node {
         }
     }
 
+    /// What each tenant has and has done, by name; without names, each host and user of the machine. Those that have
+    /// done nothing are left out.
+    #[must_use]
+    pub fn tenants(&self) -> Vec<(String, TenantUse)> {
+        self.shared.tenants()
+    }
+
     /// How the link to the controller is; `None` for a node without one.
     #[must_use]
     pub fn controller(&self) -> Option<LinkCondition> {
@@ -427,6 +461,7 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
         spaces: config.space_limits(),
         piece_pages_max: yonder_board::PIECE_PAGES_MAX,
         lease_step_max: yonder_board::LEASE_STEP_MAX,
+        tenants: config.tenant_limits,
     };
     let (board, slow) = match &config.controller {
         Some(controller) => {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use yonder_board::{FastPath, Handled, Path, Source, is_for_tenant, path_of};
-use yonder_units::Narrow;
+use yonder_board::{AccountNumber, FastPath, Handled, Path, Source, is_for_tenant, path_of};
+use yonder_units::{Nanos, Narrow};
 use yonder_wire::{Body, CODE_AT, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
 
 use crate::Shared;
@@ -20,6 +20,13 @@ pub(crate) struct Server {
     pub(crate) gate: Gate,
     /// Number of the thread among those that visit the page table.
     visitor: usize,
+}
+
+/// Whose request it is, and how its answer goes back.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asker {
+    pub(crate) wrap: Wrap,
+    pub(crate) account: AccountNumber,
 }
 
 /// What became of a request.
@@ -57,13 +64,31 @@ impl Server {
         message: &Message<'_>,
         reply: &mut [u8],
         batch: &mut Batch,
-        wrap: Wrap,
+        asker: Asker,
         answer_to: impl FnOnce() -> Option<AnswerTo>,
     ) -> Served {
         let now = yonder_clock::now();
+        let served = self.serve_at(message, now, reply, batch, asker, answer_to);
+        if let Served::Answered(_) | Served::Forwarded = served {
+            let answer = if let Served::Answered(bytes) = served { bytes } else { 0 };
+            batch.spend(asker.account, message.bytes() + answer, self.shared.board.accounts(), now);
+        }
+        served
+    }
+
+    #[inline]
+    fn serve_at(
+        &mut self,
+        message: &Message<'_>,
+        now: Nanos,
+        reply: &mut [u8],
+        batch: &mut Batch,
+        asker: Asker,
+        answer_to: impl FnOnce() -> Option<AnswerTo>,
+    ) -> Served {
         let request = &message.header;
         // What one tenant has is of no use to another.
-        let tenant = wrap.tenant().and_then(Source::tenant);
+        let tenant = asker.wrap.tenant().and_then(Source::tenant);
         if tenant.is_some_and(|tenant| !is_for_tenant(request.capability, tenant))
             && request.direction == Direction::Request
         {
@@ -78,14 +103,15 @@ impl Server {
                 batch.answered(request, code_of(reply));
                 Served::Answered(bytes)
             }
-            Handled::Slow => self.forward(message, now, reply, batch, answer_to()),
+            Handled::Slow => self.forward(message, now, reply, batch, asker.account, answer_to()),
             Handled::Dropped => Served::NotARequest,
         }
     }
 
     /// Wakes the slow path if first writes have taken many pages.
-    pub(crate) fn end_batch(&self, batch: &Batch) {
+    pub(crate) fn end_batch(&self, batch: &mut Batch) {
         self.shared.counters.add(batch);
+        batch.settle(self.shared.board.accounts(), yonder_clock::now());
         if self.shared.memory.ring_wants(self.shared.board.free_pages()) {
             self.shared.slow.wake();
         }
@@ -94,9 +120,10 @@ impl Server {
     fn forward(
         &self,
         message: &Message<'_>,
-        now: u64,
+        now: Nanos,
         reply: &mut [u8],
         batch: &mut Batch,
+        account: AccountNumber,
         answer_to: Option<AnswerTo>,
     ) -> Served {
         let queue = match path_of(&message.header) {
@@ -109,6 +136,10 @@ impl Server {
             Some(answer_to) if !is_of_use(&answer_to) => ErrorCode::Unsupported,
             // Only nodes move regions.
             Some(answer_to) if message.header.kind == Kind::Adopt && answer_to.is_of_tenant() => ErrorCode::NotAllowed,
+            Some(_) if !self.shared.board.accounts().get(account).admits_work(now) => {
+                self.shared.board.accounts().get(account).shed(1);
+                ErrorCode::Busy
+            }
             Some(answer_to) => {
                 if queue.put(message, answer_to) {
                     return Served::Forwarded;

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use yonder_board::Source;
+use yonder_board::{Source, TenantLimits};
 use yonder_identity::{Role, accept};
 use yonder_session::SessionRequest;
 
@@ -134,9 +134,15 @@ fn make(place: &Place, socket: TcpStream, ip: IpAddr) -> Result<(), String> {
     let request = SessionRequest::from_bytes(&request).ok_or("it asks for something else than a session")?;
     // Nodes move what is others', and operators see to all; a shared key is anybody's.
     let tenant = (peer.role() == Some(Role::Tenant)).then(|| peer.name()).flatten();
+    let tenant = tenant.map(|name| shared.doors.tenant(name).ok_or("the node knows as many tenants as it can"));
+    let tenant = tenant.transpose()?;
+    if let Some(tenant) = tenant {
+        let limits = peer.limits().unwrap_or_default().parse::<TenantLimits>().map_err(|error| words(&error))?;
+        shared.board.accounts().limit(tenant, limits);
+    }
     let now = yonder_clock::now();
     let grant = shared.doors.session(tenant, ip, request.protection, shared.incarnation, now);
-    let grant = grant.ok_or("no numbers of sessions or tenants are left until the node is started again")?;
+    let grant = grant.ok_or("it has made as many sessions in this hour as it may")?;
     (&stream).write_all(&*grant.to_bytes()).map_err(|error| words(&error))?;
     let _ = stream.shutdown();
     Ok(())

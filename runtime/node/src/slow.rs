@@ -107,6 +107,7 @@ fn turn(shared: &Shared, slow: &mut SlowPath, holders: &mut Holders, gate: &mut 
         let message = request.message();
         let room = reply.len() - PROOF_BYTES;
         let source = request.answer_to.source();
+        let began = yonder_clock::now();
         match slow.execute(&message, source, yonder_clock::now(), &mut shell, &mut reply[..room]) {
             Handled::Reply(bytes) => {
                 shared.counters.answered(&message.header, code_of(reply));
@@ -118,6 +119,7 @@ fn turn(shared: &Shared, slow: &mut SlowPath, holders: &mut Holders, gate: &mut 
             }
             Handled::Slow | Handled::Dropped => unreachable!("a data thread forwards only what is for this path"),
         }
+        shared.charge_work(&shared.slow, request.party, source, began);
     }
     if slow.has_work() {
         has_worked = true;

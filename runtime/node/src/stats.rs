@@ -3,6 +3,8 @@
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
+use yonder_board::{AccountNumber, Accounts};
+use yonder_units::{Nanos, Narrow};
 use yonder_wire::{ErrorCode, Header, Kind};
 
 /// A snapshot of a node's counters. Counts are since the start.
@@ -92,6 +94,12 @@ pub(crate) struct Batch {
     errors: u64,
     refused_capabilities: u64,
     pub(crate) bad_datagrams: u64,
+    /// What the account that was seen last has done in the batch and is not charged with yet.
+    account: AccountNumber,
+    own_requests: u64,
+    own_bytes: u64,
+    /// Bytes of all messages, both ways.
+    bytes: u64,
 }
 
 impl Batch {
@@ -112,6 +120,33 @@ impl Batch {
             kind if kind.is_fast() => {}
             _ => self.slow_requests += 1,
         }
+    }
+}
+
+impl Batch {
+    /// A request of an account has taken so many bytes of messages, both ways.
+    #[inline]
+    pub(crate) fn spend(&mut self, account: AccountNumber, bytes: usize, accounts: &Accounts, now: Nanos) {
+        if account != self.account {
+            self.settle(accounts, now);
+            self.account = account;
+        }
+        self.own_requests += 1;
+        self.own_bytes += bytes as u64;
+        self.bytes += bytes as u64;
+    }
+
+    /// Charges the account that was seen last.
+    pub(crate) fn settle(&mut self, accounts: &Accounts, now: Nanos) {
+        if self.own_requests > 0 {
+            accounts.get(self.account).charge(self.own_requests, self.own_bytes, now);
+            (self.own_requests, self.own_bytes) = (0, 0);
+        }
+    }
+
+    /// Bytes of all messages so far, both ways.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes.narrow_usize()
     }
 }
 

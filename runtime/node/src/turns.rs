@@ -4,17 +4,22 @@
 //! waits behind itself and not in front of others; and a host that opens many lanes has the turns of one host, and a
 //! share of the queue. A lane is a connection or the address of a socket.
 //!
+//! Turns are of time and not of requests ([`Rounds`]): one whose requests take long has fewer of them.
+//!
 //! A datagram that needs no capability and has none proves not even where it comes from. Strangers who send such are
 //! one party together, with the turns and the share of one host.
 //!
 //! Invariants: at most [`QUEUE`] requests wait, in lines of at most [`LINE_MAX`]; what is more is refused as busy. A
-//! party or a line without requests is not kept.
+//! line without requests is not kept.
 
 use std::collections::VecDeque;
+use std::time::Duration;
 
 use yonder_board::{Share, Source};
+use yonder_units::saturating_nanos;
 
 use crate::forward::{Forwarded, Lane};
+use crate::rounds::{Rounds, Waiting};
 
 /// Requests that wait, and how many of one party.
 const QUEUE: Share = Share { places_max: 1024, of_one_max: 256, few_max: 8 };
@@ -22,6 +27,8 @@ const QUEUE: Share = Share { places_max: 1024, of_one_max: 256, few_max: 8 };
 const LINE_MAX: usize = 64;
 /// Requests of strangers that may wait and seem to come from one host.
 const STRANGERS_LINE_MAX: usize = 8;
+/// Nanoseconds that a party gets in each round.
+const QUANTUM: u32 = 200_000;
 
 /// Who takes turns.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -32,17 +39,13 @@ pub(crate) enum Party {
     Strangers,
 }
 
-/// The requests that wait; the next party first.
-#[derive(Debug, Default)]
-pub(crate) struct Turns {
-    waiting: usize,
-    parties: VecDeque<Waiting>,
-}
+/// The requests that wait, by party.
+#[derive(Debug)]
+pub(crate) struct Turns(Rounds<Party, Lines>);
 
 /// The requests of one party; the next line first.
-#[derive(Debug)]
-struct Waiting {
-    party: Party,
+#[derive(Default, Debug)]
+struct Lines {
     requests: usize,
     lines: VecDeque<Line>,
 }
@@ -54,41 +57,35 @@ struct Line {
     requests: VecDeque<Forwarded>,
 }
 
-impl Turns {
-    /// Puts a request of `party` into the line of the lane that it came by; false if there is no room.
-    pub(crate) fn put(&mut self, party: Party, from: Lane, request: Forwarded) -> bool {
-        let place = self.parties.iter().position(|waiting| waiting.party == party);
-        let own = place.map_or(0, |place| self.parties[place].requests);
-        if !QUEUE.admits(self.waiting, own) {
-            return false;
-        }
-        let has_room = match place {
-            Some(place) => self.parties[place].put(from, request),
-            None => {
-                let line = Line { from, requests: VecDeque::from([request]) };
-                self.parties.push_back(Waiting { party, requests: 1, lines: VecDeque::from([line]) });
-                true
-            }
-        };
-        self.waiting += usize::from(has_room);
-        has_room
-    }
-
-    /// The next request: each party has one turn before one has another.
-    pub(crate) fn next(&mut self) -> Option<Forwarded> {
-        let mut next = self.parties.pop_front()?;
-        let request = next.next();
-        self.waiting -= 1;
-        if next.requests > 0 {
-            self.parties.push_back(next);
-        }
-        Some(request)
+impl Default for Turns {
+    fn default() -> Self {
+        Self(Rounds::new(QUANTUM, 2 * QUEUE.places_max))
     }
 }
 
-impl Waiting {
-    fn put(&mut self, from: Lane, request: Forwarded) -> bool {
-        let line_max = if self.party == Party::Strangers { STRANGERS_LINE_MAX } else { LINE_MAX };
+impl Turns {
+    /// Puts a request of `party` into the line of the lane that it came by; false if there is no room.
+    pub(crate) fn put(&mut self, party: Party, from: Lane, request: Forwarded) -> bool {
+        if !QUEUE.admits(self.0.len(), self.0.len_of(party)) {
+            return false;
+        }
+        let line_max = if party == Party::Strangers { STRANGERS_LINE_MAX } else { LINE_MAX };
+        self.0.change(party, |lines| lines.put(from, request, line_max))
+    }
+
+    /// The next request.
+    pub(crate) fn next(&mut self) -> Option<Forwarded> {
+        self.0.next().map(|(_, request)| request)
+    }
+
+    /// A request of a party has taken so long.
+    pub(crate) fn charge(&mut self, party: Party, took: Duration) {
+        self.0.charge(party, saturating_nanos(took));
+    }
+}
+
+impl Lines {
+    fn put(&mut self, from: Lane, request: Forwarded, line_max: usize) -> bool {
         match self.lines.iter_mut().find(|line| line.from == from) {
             Some(line) if line.requests.len() >= line_max => return false,
             Some(line) => line.requests.push_back(request),
@@ -97,15 +94,23 @@ impl Waiting {
         self.requests += 1;
         true
     }
+}
 
-    fn next(&mut self) -> Forwarded {
-        let mut line = self.lines.pop_front().expect("a party without requests is not kept");
+impl Waiting for Lines {
+    type Item = Forwarded;
+
+    fn pop(&mut self) -> Option<Forwarded> {
+        let mut line = self.lines.pop_front()?;
         let request = line.requests.pop_front().expect("a line without requests is not kept");
         self.requests -= 1;
         if !line.requests.is_empty() {
             self.lines.push_back(line);
         }
-        request
+        Some(request)
+    }
+
+    fn len(&self) -> usize {
+        self.requests
     }
 }
 
@@ -136,7 +141,7 @@ mod tests {
             self.turns.put(
                 party,
                 Lane::Connection(0, lane),
-                Forwarded { bytes: Box::new([number]), is_proven: false, answer_to },
+                Forwarded { bytes: Box::new([number]), is_proven: false, party, answer_to },
             )
         }
 
@@ -184,7 +189,7 @@ mod tests {
         }
         let strangers = (0..5).map(|lane| scene.put(Party::Strangers, lane, 0));
         assert!(strangers.eq([false; 5]), "ninety hosts are more than there is room for");
-        while scene.turns.waiting >= QUEUE.places_max - QUEUE.few_max {
+        while scene.turns.0.len() >= QUEUE.places_max - QUEUE.few_max {
             scene.turns.next();
         }
         assert!(scene.put(VICTIM, 1, 1) && !scene.put(Party::Host(Source(10)), 1, 1));
@@ -200,5 +205,22 @@ mod tests {
         assert_eq!(scene.order()[..6], [0, 1, 0, 2, 0, 3]);
         let taken = (0..100).filter(|_| scene.put(Party::Strangers, 1, 0)).count();
         assert_eq!(taken, STRANGERS_LINE_MAX);
+    }
+
+    /// One whose requests take forty times as long has as much time as the other, and no more requests than that.
+    #[test]
+    fn turns_are_of_time() {
+        let mut scene = Scene::new();
+        let (mut slow, mut quick) = (0u64, 0u64);
+        for _ in 0..5000 {
+            while scene.put(ATTACKER, 1, 0) {}
+            while scene.put(VICTIM, 1, 1) {}
+            let next = scene.turns.next().unwrap();
+            let took = if next.party == ATTACKER { 2_000_000 } else { 50_000 };
+            *(if next.party == ATTACKER { &mut slow } else { &mut quick }) += took;
+            scene.turns.charge(next.party, Duration::from_nanos(took));
+        }
+        let share = quick as f64 / (slow + quick) as f64;
+        assert!((0.45..0.55).contains(&share), "{share}");
     }
 }

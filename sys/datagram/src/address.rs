@@ -37,7 +37,7 @@ const fn family(number: libc::c_int) -> libc::sa_family_t {
 
 impl Address {
     /// No address: its bytes are zeros.
-    pub(crate) const NONE: Self = Self { raw: Raw { bytes: [0; ADDRESS_BYTES_MAX] }, length: 0 };
+    pub const NONE: Self = Self { raw: Raw { bytes: [0; ADDRESS_BYTES_MAX] }, length: 0 };
 
     /// Where the kernel reads and writes the address.
     pub(crate) fn as_mut_ptr(&mut self) -> *mut libc::c_void {

@@ -127,6 +127,7 @@ impl Node {
             spaces: SpaceLimits::of(SPACES_MAX),
             piece_pages_max: settings.piece_pages,
             lease_step_max: if sabotage == Some(Sabotage::LeasesThatLeap) { u64::MAX } else { settings.lease_step() },
+            tenants: yonder_board::TenantLimits::default(),
         });
         let threads = (0..settings.threads).map(|_| board.fast_path()).collect();
         let mut node = Self {

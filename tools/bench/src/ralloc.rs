@@ -216,6 +216,7 @@ pub fn fill_table(settings: &Settings) -> Result<Vec<AllocResult>, BenchError> {
         spaces: SpaceLimits::of(SPACES),
         piece_pages_max: PIECE_PAGES_MAX,
         lease_step_max: LEASE_STEP_MAX,
+        tenants: yonder_board::TenantLimits::default(),
     };
     let (_board, mut slow) = NodeCore::new(&config);
     let no_room = |code: yonder_wire::ErrorCode| BenchError::Settings(format!("the page table is refused: {code}"));

@@ -117,6 +117,7 @@ pub(crate) fn config(pages: u32) -> Config {
         spaces: SpaceLimits::of(64),
         piece_pages_max,
         lease_step_max: u64::MAX,
+        tenants: yonder_board::TenantLimits::default(),
     }
 }
 

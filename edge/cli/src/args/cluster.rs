@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use yonder_identity::{DAYS_DEFAULT, DAYS_MAX, Role};
+use yonder_node::TenantLimits;
 
 /// What `yonder cluster --help` ends with.
 const AFTER_HELP: &str = "\
@@ -59,6 +60,11 @@ pub(crate) struct ClusterAddArgs {
     #[arg(long, value_name = "N", default_value_t = DAYS_DEFAULT)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=i64::from(DAYS_MAX)))]
     pub(crate) days: u32,
+    /// How much a tenant may have and do on each node, such as
+    /// spaces=16,reserved=4GiB,memory=2GiB,requests=200k,bytes=1GiB,work=100ms,connections=8 [default: what the node
+    /// says]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) limits: Option<TenantLimits>,
     /// File that the identity is written to [default: NAME.pem]
     #[arg(long, value_name = "FILE")]
     pub(crate) out: Option<PathBuf>,

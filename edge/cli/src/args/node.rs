@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use yonder::units::{parse_bytes, parse_duration};
-use yonder_node::{Listen, ListenError, parse_listen};
+use yonder_node::{Listen, ListenError, TenantLimits, parse_listen};
 
 use super::{ControllerAddresses, CredentialArgs, OpenArgs, SandboxArgs, positive_count};
 
@@ -44,6 +44,11 @@ pub(crate) struct NodeArgs {
     /// What a controller places and moves as one: the same as was typed for the controller
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes, requires = "controller")]
     pub(crate) region_size: u64,
+    /// How much each tenant may have and do whose identity does not say it (without identities: each host), such as
+    /// spaces=16,reserved=4GiB,memory=2GiB,requests=200k,bytes=1GiB,work=100ms,connections=8 [default: shares of what
+    /// there is]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) tenant_limits: Option<TenantLimits>,
     /// Serve Prometheus metrics here, such as 127.0.0.1:9186; not served if not given
     #[arg(long, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,

@@ -45,6 +45,8 @@ struct Shown<'issued> {
     state: &'static str,
     until: String,
     serial: &'issued str,
+    #[serde(skip_serializing_if = "str::is_empty")]
+    limits: &'issued str,
     #[serde(skip_serializing_if = "Option::is_none")]
     file: Option<String>,
 }
@@ -57,6 +59,7 @@ impl<'issued> Shown<'issued> {
             state: state(issued, now),
             until: date(issued.until),
             serial: &issued.serial,
+            limits: &issued.limits,
             file: file.map(|file| file.display().to_string()),
         }
     }
@@ -68,8 +71,13 @@ fn add(args: &ClusterAddArgs) -> anyhow::Result<()> {
     let file = args.out.clone().unwrap_or_else(|| PathBuf::from(format!("{}.pem", args.name)));
     anyhow::ensure!(!file.exists(), "{} is there already: remove it, or type another --out", file.display());
     let lifetime = Duration::from_secs(u64::from(args.days) * DAY_SECS);
-    let make = if args.renew { Authority::renew } else { Authority::add };
-    let added = make(&mut authority, args.role, &args.name, lifetime)?;
+    let limits = args.limits.map(|limits| limits.to_string());
+    anyhow::ensure!(limits.is_none() || args.role == Role::Tenant, "only a tenant has limits: leave out --limits");
+    let limits = limits.as_deref();
+    let added = match args.renew {
+        true => authority.renew(args.role, &args.name, lifetime, limits)?,
+        false => authority.add_limited(args.role, &args.name, lifetime, limits.unwrap_or(""))?,
+    };
     added.write(&file)?;
     if args.json {
         return json_line(&Shown::of(&added.issued, now(), Some(&file)));
@@ -112,9 +120,10 @@ fn list(args: &ClusterListArgs) -> anyhow::Result<()> {
 /// A line of titles and one for each identity.
 fn members_table(issued: &[Issued], now: u64) -> Vec<Vec<String>> {
     let rows = issued.iter().map(|issued| {
-        vec![issued.role.clone(), issued.name.clone(), state(issued, now).to_owned(), date(issued.until)]
+        let state = state(issued, now).to_owned();
+        vec![issued.role.clone(), issued.name.clone(), state, date(issued.until), issued.limits.clone()]
     });
-    titled(&["ROLE", "NAME", "STATE", "UNTIL"], rows)
+    titled(&["ROLE", "NAME", "STATE", "UNTIL", "LIMITS"], rows)
 }
 
 fn state(issued: &Issued, now: u64) -> &'static str {
@@ -215,11 +224,12 @@ mod tests {
             until,
             revoked,
             serial: "40".to_owned(),
+            limits: String::new(),
         };
         let all = [issued("n1", 100, None), issued("n2", 40, None), issued("n3", 100, Some(10))];
         let table = aligned(&members_table(&all, 50));
         let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words(0), "ROLE NAME STATE UNTIL");
+        assert_eq!(words(0), "ROLE NAME STATE UNTIL LIMITS");
         assert_eq!(
             [1, 2, 3].map(words),
             ["node n1 good 1970-01-01", "node n2 over 1970-01-01", "node n3 revoked 1970-01-01"]

@@ -88,6 +88,7 @@ fn config(args: &NodeArgs, credential: Option<Arc<Credential>>) -> NodeConfig {
             .map(|addresses| ControllerConfig { addresses: addresses.to_string(), region_bytes: args.region_size }),
         polling: if args.busy_poll { Polling::Busy } else { Polling::Adaptive(args.spin) },
         credential,
+        tenant_limits: args.tenant_limits.unwrap_or_default(),
         ..NodeConfig::new(args.listen.0.clone(), args.memory)
     }
 }

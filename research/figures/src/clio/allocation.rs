@@ -65,6 +65,7 @@ impl Yonder {
             spaces: SpaceLimits::of(PROCESSES),
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: LEASE_STEP_MAX,
+            tenants: yonder_board::TenantLimits::default(),
         });
         Self { slow_path, memory: Pages::new(0) }
     }

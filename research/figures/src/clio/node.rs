@@ -89,6 +89,7 @@ impl Node {
             spaces: SpaceLimits::of(pages.max(1024) as usize),
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: LEASE_STEP_MAX,
+            tenants: yonder_board::TenantLimits::default(),
         });
         let memory = Pages::new(READY_MAX);
         memory.refill(&mut slow_path);

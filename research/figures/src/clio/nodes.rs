@@ -172,7 +172,7 @@ impl Cluster<'_> {
             if let Some((_, answer)) = answers.pop() {
                 return answer;
             }
-            let [(node, Command::CreateSpace { pid })] = commands[..] else {
+            let [(node, Command::CreateSpace { pid, .. })] = commands[..] else {
                 panic!("{commands:?} is not what a new region needs");
             };
             let mut capability = |rights| Capability(self.nodes[node.0 as usize].adopt(board_pid(pid), rights));

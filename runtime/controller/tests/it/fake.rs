@@ -160,7 +160,7 @@ impl NodeAgent for FakeAgent {
         self.network.at(self.node, |host| host.spaces.keys().copied().collect())
     }
 
-    fn create_space(&mut self, pid: Pid) -> Result<Capabilities, String> {
+    fn create_space(&mut self, pid: Pid, _tenant: Option<&str>) -> Result<Capabilities, String> {
         self.network.at(self.node, |host| {
             host.spaces.entry(pid).or_default();
             let [read, read_write, owner] = [1, 2, 3].map(|rights| capability(host.secret, pid, rights));

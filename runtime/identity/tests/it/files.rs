@@ -92,11 +92,11 @@ fn a_name_is_of_one_member() {
         let told = world.authority.add(role, "n1", DAY).map(drop).unwrap_err().to_string();
         assert!(told.starts_with("a node has the name n1 already") && told.contains("--renew"), "{told}");
     }
-    assert!(world.authority.renew(Role::Tenant, "n1", DAY).is_err());
-    world.authority.renew(Role::Node, "n1", DAY).unwrap();
+    assert!(world.authority.renew(Role::Tenant, "n1", DAY, None).is_err());
+    world.authority.renew(Role::Node, "n1", DAY, None).unwrap();
     assert_eq!(world.authority.revoke("n1").unwrap(), 2, "both certificates");
     assert!(matches!(world.authority.revoke("n1"), Err(IdentityError::NoMember { .. })));
-    assert!(world.authority.renew(Role::Node, "n1", DAY).is_err(), "what was revoked is not renewed");
+    assert!(world.authority.renew(Role::Node, "n1", DAY, None).is_err(), "what was revoked is not renewed");
     // The name is free again, and the new member is not revoked.
     let server = world.load(Role::Controller, "c1");
     let path = world.file("n1-again.pem");

@@ -87,7 +87,7 @@ fn a_certificate_that_is_over_is_refused_and_the_client_is_told_why() {
     assert!(told.starts_with("the other end refuses this identity: its certificate is over"), "{told}");
     // A new certificate counts without another start.
     std::fs::remove_file(&path).unwrap();
-    world.authority.renew(Role::Tenant, "t1", DAY).unwrap().write(&path).unwrap();
+    world.authority.renew(Role::Tenant, "t1", DAY, None).unwrap().write(&path).unwrap();
     let (at_client, _at_server) = shake(&client, &server, Role::Node);
     at_client.unwrap();
 }

@@ -64,6 +64,7 @@ impl Host {
             spaces: SpaceLimits::of(4),
             piece_pages_max: PIECE_PAGES_MAX,
             lease_step_max: LEASE_STEP_MAX,
+            tenants: yonder_board::TenantLimits::default(),
         };
         let (board, slow) = NodeCore::with_regions(&config, REGION_BYTES);
         let (fast, pages) = (board.fast_path(), Pages::new(8));
@@ -137,7 +138,7 @@ impl Host {
     /// Executes a command of the controller.
     pub(super) fn execute(&mut self, command: Command, now: Nanos) {
         let outcome = match command {
-            Command::CreateSpace { pid } => {
+            Command::CreateSpace { pid, .. } => {
                 // It was made before, or it is made now.
                 let _ = self.slow.create_space(Some(named(pid)), 0, now);
                 let [owner, read_write, read] = [Rights::Owner, Rights::ReadWrite, Rights::Read]

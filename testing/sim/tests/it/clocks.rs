@@ -106,6 +106,7 @@ impl Pair {
             spaces: yonder_board::SpaceLimits::of(8),
             piece_pages_max: yonder_board::PIECE_PAGES_MAX,
             lease_step_max: yonder_board::LEASE_STEP_MAX,
+            tenants: yonder_board::TenantLimits::default(),
         });
         let mut pages = Pages::default();
         let pid = slow.create_space(None, 0, 1).unwrap();

@@ -104,7 +104,7 @@ impl NodeAgent for Agent {
         Vec::new()
     }
 
-    fn create_space(&mut self, _pid: Pid) -> Result<Capabilities, String> {
+    fn create_space(&mut self, _pid: Pid, _tenant: Option<&str>) -> Result<Capabilities, String> {
         let [owner, read_write, read] = [1, 2, 3].map(Capability);
         Ok(Capabilities { owner, read_write, read })
     }

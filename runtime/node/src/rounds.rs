@@ -1,0 +1,240 @@
+//! [`Rounds`]: whose turn it is among those that wait, by deficit round robin (Shreedhar and Varghese, 1995).
+//!
+//! What an item costs is known when it is done, so it is paid for afterwards: a party that has taken more than its
+//! rounds gave owes the rest, and is passed over until further rounds have paid. So parties share by cost, whatever
+//! their items are. Debts are forgiven while no one waits.
+//!
+//! Invariants: a party is kept while it has items or owes something; `waiting` counts all items.
+
+use std::collections::VecDeque;
+
+/// What one party has waiting.
+pub(crate) trait Waiting: Default {
+    /// What waits.
+    type Item;
+
+    /// The next item.
+    fn pop(&mut self) -> Option<Self::Item>;
+
+    /// How many wait.
+    fn len(&self) -> usize;
+}
+
+impl<T> Waiting for VecDeque<T> {
+    type Item = T;
+
+    fn pop(&mut self) -> Option<T> {
+        self.pop_front()
+    }
+
+    fn len(&self) -> usize {
+        Self::len(self)
+    }
+}
+
+/// The parties; the next one first.
+#[derive(Debug)]
+pub(crate) struct Rounds<K, W> {
+    parties: VecDeque<Party<K, W>>,
+    waiting: usize,
+    /// Cost that a party gets in each round, and most that it keeps.
+    quantum: i64,
+    /// Parties that are kept at a time, those that only owe among them.
+    parties_max: usize,
+}
+
+#[derive(Debug)]
+struct Party<K, W> {
+    key: K,
+    waiting: W,
+    /// Cost that it may still have in this round; below 0 it owes that.
+    credit: i64,
+}
+
+impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
+    /// No one waits. If there are `parties_max` parties, those that only owe are forgotten.
+    pub(crate) fn new(quantum: u32, parties_max: usize) -> Self {
+        Self { parties: VecDeque::new(), waiting: 0, quantum: quantum.into(), parties_max }
+    }
+
+    /// All that waits.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Parties, those that only owe among them.
+    pub(crate) fn parties(&self) -> usize {
+        self.parties.len()
+    }
+
+    /// What waits of a party.
+    pub(crate) fn len_of(&self, key: K) -> usize {
+        self.parties.iter().find(|party| party.key == key).map_or(0, |party| party.waiting.len())
+    }
+
+    /// Lets `change` put items to those of a party, or take some away; what it says.
+    pub(crate) fn change<R>(&mut self, key: K, change: impl FnOnce(&mut W) -> R) -> R {
+        let place = self.parties.iter().position(|party| party.key == key).unwrap_or_else(|| {
+            self.parties.push_back(Party { key, waiting: W::default(), credit: self.quantum });
+            self.parties.len() - 1
+        });
+        let party = &mut self.parties[place];
+        let before = party.waiting.len();
+        let said = change(&mut party.waiting);
+        self.waiting = self.waiting - before + party.waiting.len();
+        if party.waiting.len() == 0 && party.credit == self.quantum {
+            self.parties.remove(place);
+        }
+        said
+    }
+
+    /// The party that has most items.
+    pub(crate) fn longest(&self) -> Option<K> {
+        self.parties.iter().max_by_key(|party| party.waiting.len()).map(|party| party.key)
+    }
+
+    /// The next item, and whose it is: of the parties that owe nothing, each has one turn before one has another.
+    pub(crate) fn next(&mut self) -> Option<(K, W::Item)> {
+        if self.waiting == 0 {
+            self.forgive();
+            return None;
+        }
+        self.begin_rounds();
+        let place = self.parties.iter().position(Party::may_go).expect("rounds are begun until one may go");
+        let mut party = self.parties.remove(place)?;
+        let next = (party.key, party.waiting.pop()?);
+        self.waiting -= 1;
+        // Also without items: what this one costs is to be paid for.
+        self.parties.push_back(party);
+        Some(next)
+    }
+
+    /// No one waits, so no one owes anything.
+    pub(crate) fn forgive(&mut self) {
+        assert!(self.waiting == 0, "debts of those who wait");
+        self.parties.clear();
+    }
+
+    /// An item of a party has cost so much.
+    pub(crate) fn charge(&mut self, key: K, cost: u64) {
+        if let Some(party) = self.parties.iter_mut().find(|party| party.key == key) {
+            party.credit = party.credit.saturating_sub_unsigned(cost);
+        }
+    }
+
+    /// Begins as many rounds as it takes until one of those that wait may go.
+    fn begin_rounds(&mut self) {
+        let quantum = self.quantum;
+        let with_items = self.parties.iter().filter(|party| party.waiting.len() > 0);
+        let rounds = with_items.map(|party| party.rounds_until_it_may_go(quantum)).min().unwrap_or(0);
+        for party in &mut self.parties {
+            party.credit = party.credit.saturating_add(rounds.saturating_mul(quantum)).min(quantum);
+        }
+        let is_full = self.parties.len() >= self.parties_max;
+        self.parties.retain(|party| party.waiting.len() > 0 || (party.credit <= 0 && !is_full));
+    }
+}
+
+impl<K, W: Waiting> Party<K, W> {
+    fn may_go(&self) -> bool {
+        self.waiting.len() > 0 && self.credit > 0
+    }
+
+    /// Rounds that pay what it owes.
+    fn rounds_until_it_may_go(&self, quantum: i64) -> i64 {
+        if self.credit > 0 { 0 } else { self.credit.saturating_neg() / quantum + 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    type Lines = Rounds<u8, VecDeque<u64>>;
+
+    fn put(rounds: &mut Lines, key: u8, cost: u64) {
+        rounds.change(key, |line| line.push_back(cost));
+    }
+
+    proptest! {
+        /// Parties that always have something, with items of any cost: each gets the same, but for an item and a round.
+        #[test]
+        fn parties_share_by_cost(costs in prop::collection::vec(1u64..5000, 2..6)) {
+            let mut rounds = Lines::new(1000, 16);
+            let keys = || (0u8..).zip(&costs);
+            keys().for_each(|(key, cost)| put(&mut rounds, key, *cost));
+            let mut taken: BTreeMap<u8, u64> = BTreeMap::new();
+            for _ in 0..20_000 {
+                let (key, cost) = rounds.next().unwrap();
+                *taken.entry(key).or_default() += cost;
+                rounds.charge(key, cost);
+                put(&mut rounds, key, cost);
+            }
+            let (least, most) = (taken.values().min().unwrap(), taken.values().max().unwrap());
+            prop_assert_eq!(taken.len(), costs.len());
+            prop_assert!(most - least <= 2 * (5000 + 1000), "{:?} of {:?}", taken, costs);
+        }
+
+        /// Nothing is lost or invented, each party's items stay in order, and nothing stays behind.
+        #[test]
+        fn items_come_out_as_they_went_in(steps in prop::collection::vec((0u8..5, 0u64..9000), 0..300)) {
+            let mut rounds = Lines::new(1000, 3);
+            let mut model: BTreeMap<u8, VecDeque<u64>> = BTreeMap::new();
+            for (key, cost) in steps {
+                if cost < 6000 {
+                    put(&mut rounds, key, cost);
+                    model.entry(key).or_default().push_back(cost);
+                } else if let Some((key, item)) = rounds.next() {
+                    prop_assert_eq!(model.get_mut(&key).and_then(VecDeque::pop_front), Some(item));
+                    rounds.charge(key, cost);
+                } else {
+                    prop_assert!(model.values().all(VecDeque::is_empty));
+                }
+                prop_assert_eq!(rounds.len(), model.values().map(VecDeque::len).sum::<usize>());
+            }
+            while let Some((key, item)) = rounds.next() {
+                prop_assert_eq!(model.get_mut(&key).and_then(VecDeque::pop_front), Some(item));
+            }
+            prop_assert!(model.values().all(VecDeque::is_empty) && rounds.parties() == 0);
+        }
+    }
+
+    /// One item at a time leaves no debt behind.
+    #[test]
+    fn a_debt_outlives_its_item_while_others_wait() {
+        let mut rounds = Lines::new(1000, 16);
+        (0..30).for_each(|_| put(&mut rounds, 1, 1000));
+        put(&mut rounds, 2, 10_000);
+        let mut order = Vec::new();
+        while let Some((key, cost)) = rounds.next() {
+            order.push(key);
+            rounds.charge(key, cost);
+            if key == 2 && order.len() < 30 {
+                put(&mut rounds, 2, 10_000);
+            }
+        }
+        let dear: Vec<usize> = order.iter().zip(0..).filter(|(key, _)| **key == 2).map(|(_, at)| at).collect();
+        assert!(dear.len() > 2 && dear.windows(2).all(|pair| pair[1] - pair[0] >= 9), "{order:?}");
+    }
+
+    #[test]
+    fn those_that_only_owe_are_forgotten_when_there_are_many() {
+        let mut rounds = Lines::new(1000, 8);
+        put(&mut rounds, 200, 1);
+        for key in 0..100 {
+            put(&mut rounds, key, 1);
+            while let Some((next, _)) = rounds.next() {
+                put(&mut rounds, 200, 1);
+                if next == key {
+                    break;
+                }
+            }
+            rounds.charge(key, 1_000_000);
+            assert!(rounds.parties() <= 9, "{} parties are kept", rounds.parties());
+        }
+    }
+}
