@@ -41,7 +41,7 @@ use yonder_bench::reclaim::ReclaimSettings;
 use yonder_bench::soak::SoakSettings;
 use yonder_bench::{
     del_get, errors, fault_breakdown, migrate, notify, peers, poster, programs, ralloc, redis, rread, scale_clients,
-    scale_pages, seq, store, threads, victims, ycsb,
+    scale_pages, seq, store, tenants, threads, victims, ycsb,
 };
 use yonder_load::{Distribution, Rate};
 
@@ -327,6 +327,8 @@ pub(crate) enum BenchWhat {
     ScalePages(Pictured<scale_pages::Settings>),
     /// Move all regions off a node while clients use them, and see that nothing is lost
     Migrate(Pictured<migrate::Settings>),
+    /// What a tenant of a memory node gets beside one that is in its way as much as it can
+    Tenants(Json<tenants::Settings>),
     /// Compress and decompress photos that are kept on a memory node
     Image(ImageArgs),
     /// Search a radix tree on a memory node by reads and by pointer chase

@@ -61,6 +61,7 @@ mod stock;
 pub mod store;
 pub mod switch;
 mod target;
+pub mod tenants;
 pub mod threads;
 pub mod tpcc;
 pub mod vector;

@@ -115,6 +115,7 @@ pub(crate) fn run(args: &BenchArgs) -> anyhow::Result<ExitCode> {
         BenchWhat::ScaleClients(args) => remote::run_scale_clients(args)?,
         BenchWhat::ScalePages(args) => remote::run_scale_pages(args)?,
         BenchWhat::Migrate(args) => apps::run_migrate(args)?,
+        BenchWhat::Tenants(args) => remote::run_tenants(args)?,
         BenchWhat::Image(args) => apps::run_image(args)?,
         BenchWhat::Tree(args) => apps::run_tree(args)?,
         BenchWhat::Objects(args) => apps::run_objects(args)?,

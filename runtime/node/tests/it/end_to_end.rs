@@ -21,4 +21,5 @@ mod raw;
 mod secured;
 mod spaces;
 mod strangers;
+mod tenants;
 mod testbed;

@@ -8,10 +8,11 @@ use yonder_bench::ralloc::{self, AllocResult};
 use yonder_bench::rread::{self, Direction, PointResult};
 use yonder_bench::scale_clients::{self, ClientsResult, Spaces};
 use yonder_bench::scale_pages::{self, PagesResult};
+use yonder_bench::tenants::{self, TenantsResult};
 
 use super::launch::Launcher;
 use super::pictures;
-use crate::args::{Pictured, RreadArgs};
+use crate::args::{Json, Pictured, RreadArgs};
 use crate::commands::drawn;
 use crate::output::Bar;
 use crate::table::{Column, Printer, bytes, number, with_spread};
@@ -84,6 +85,18 @@ const PAGES: &[Column<PagesResult>] = &[
     Column("p50 / first", 12, |result| number(result.p50_ratio, 2)),
 ];
 
+const TENANTS: &[Column<TenantsResult>] = &[
+    Column("beside", 12, |result| result.beside.clone()),
+    Column("ops/s", 9, |result| number(result.ops_per_s, 0)),
+    Column("least", 9, |result| number(result.ops_per_s_min, 0)),
+    Column("of fair share", 13, |result| number(result.of_fair_share, 2)),
+    Column("p50 us", 9, |result| number(result.p50_us, 1)),
+    Column("p99 us", 9, |result| number(result.p99_us, 1)),
+    Column("most", 9, |result| number(result.p99_us_max, 1)),
+    Column("of alone", 8, |result| number(result.p99_of_alone, 2)),
+    Column("attacks/s", 10, |result| number(result.attacks_per_s, 0)),
+];
+
 fn gbit(result: &PointResult, bytes: u64) -> f64 {
     bytes as f64 * 8e-9 / result.seconds
 }
@@ -114,6 +127,23 @@ pub(super) fn run_access(
     }
     drop(bar);
     drawn::write(pictures::access(&results), out)
+}
+
+pub(super) fn run_tenants(args: &Json<tenants::Settings>) -> anyhow::Result<()> {
+    struct Shown(Bar);
+
+    impl tenants::Progress for Shown {
+        fn done(&self, part: f64, beside: &str) {
+            self.0.show(beside, part);
+        }
+    }
+
+    let bar = Shown(Bar::new("bench tenants"));
+    let results = tenants::run(&args.bench, &bar)?;
+    drop(bar);
+    let mut printer = Printer::new(args.json, TENANTS);
+    printer.new_head();
+    results.iter().try_for_each(|result| printer.print(result))
 }
 
 fn compare(args: &RreadArgs, json: bool, out: Option<&Path>) -> anyhow::Result<()> {

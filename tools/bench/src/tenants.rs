@@ -1,0 +1,410 @@
+//! `bench tenants`: what a tenant of a memory node gets beside one that does all it can to be in its way.
+//!
+//! The node runs inside this process, with one data thread of each kind, under the identities of a cluster that is made
+//! for it. The victim keeps some reads under way all the time, alone, and then beside each attack, which has threads,
+//! lanes and an identity of its own. Threads of the attack have the lowest priority (nice 19), so that it is the
+//! node's turns that are measured and not those of the scheduler of a machine with few CPUs; `twin` is a second tenant
+//! that does just what the victim does, at that priority: what a fair neighbour costs.
+
+mod attack;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use serde::Serialize;
+use yonder::units::Nanos;
+use yonder_client::{Operation, Outcome};
+use yonder_fabric::lane::{CallError, Data, Lane, NodeAddress, NodeSession, call};
+use yonder_identity::{Authority, Credential, Role};
+use yonder_load::LatencyRecorder;
+use yonder_node::{Listen, Node, NodeConfig};
+use yonder_session::Protection;
+use yonder_wire::{AllocateRequest, Backing, Body, Header, Kind, Permission};
+
+use crate::BenchError;
+use crate::children::folder;
+use crate::flags::{BENCHMARK, positive_count, positive_duration};
+
+pub use attack::Attack;
+
+/// Memory of each tenant.
+const MEMORY_BYTES: u64 = 32 << 20;
+/// Memory of the node: more than both have.
+const NODE_BYTES: u64 = 256 << 20;
+/// Pages of the node.
+const PAGE_BYTES: u64 = 64 << 10;
+const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Part of a run that comes before it, unmeasured.
+const WARM_UP_SHARE: u32 = 4;
+/// Bytes of a message.
+const MESSAGE_BYTES: usize = 64 << 10;
+
+/// How the node is reached.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Transport {
+    /// Datagrams over loopback
+    Udp,
+    /// Connections over loopback
+    Tcp,
+}
+
+/// Settings of a run.
+#[derive(Clone, PartialEq, Eq, Debug, Args)]
+pub struct Settings {
+    /// How the node is reached
+    #[arg(long, help_heading = BENCHMARK, value_name = "KIND", default_value = "udp")]
+    pub transport: Transport,
+    /// Reads of the victim that are under way
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 4, value_parser = positive_count)]
+    pub depth: usize,
+    /// Bytes of a read of the victim
+    #[arg(long, help_heading = BENCHMARK, value_name = "BYTES", default_value_t = 4096, value_parser = positive_count)]
+    pub size: usize,
+    /// Threads of an attack, each with a lane
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 2, value_parser = positive_count)]
+    pub attackers: usize,
+    /// What the victim is measured beside, in turn
+    #[arg(long, help_heading = BENCHMARK, value_name = "ATTACKS", value_delimiter = ',')]
+    #[arg(default_values_t = Attack::ALL)]
+    pub attacks: Vec<Attack>,
+    /// Turns, of which the medians are told
+    #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 5, value_parser = positive_count)]
+    pub turns: usize,
+    /// Measured time of each run; a warm-up comes before
+    #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
+    pub duration: Duration,
+}
+
+/// What the victim got beside one attack: medians of the turns. The fields are a contract with scripts.
+#[derive(Clone, Debug, Serialize)]
+pub struct TenantsResult {
+    /// Always `tenants`.
+    pub bench: &'static str,
+    /// `udp` or `tcp`.
+    pub transport: &'static str,
+    /// What was beside it: `none`, `twin`, or an attack.
+    pub beside: String,
+    /// Reads that it had under way.
+    pub depth: usize,
+    /// Bytes of a read.
+    pub size_bytes: usize,
+    /// Threads of the attack.
+    pub attackers: usize,
+    /// Turns.
+    pub turns: usize,
+    /// Its reads per second ...
+    pub ops_per_s: f64,
+    /// ... in the worst turn ...
+    pub ops_per_s_min: f64,
+    /// ... and in the best.
+    pub ops_per_s_max: f64,
+    /// Median latency.
+    pub p50_us: f64,
+    /// 99th percentile.
+    pub p99_us: f64,
+    /// The 99th percentile in the worst turn.
+    pub p99_us_max: f64,
+    /// Reads per second as a part of half of those alone, which is its share beside one other.
+    pub of_fair_share: f64,
+    /// The 99th percentile as a multiple of that alone.
+    pub p99_of_alone: f64,
+    /// What the attack got done, requests and connections, per second.
+    pub attacks_per_s: f64,
+}
+
+/// What is told while it goes on.
+pub trait Progress {
+    /// A part of so many of all runs is done.
+    fn done(&self, part: f64, beside: &str);
+}
+
+/// A node and its tenants.
+pub(crate) struct Scene {
+    node: Node,
+    victim: Arc<NodeSession>,
+    pub(crate) other: Arc<NodeSession>,
+    _folder: tempfile::TempDir,
+}
+
+/// An address space on the node, and memory there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    pub(crate) pid: u32,
+    pub(crate) capability: u128,
+    pub(crate) address: u64,
+}
+
+/// What operations carry and bring: any bytes.
+pub(crate) struct Any(Box<[u8]>);
+
+impl Default for Any {
+    fn default() -> Self {
+        Self(vec![7; MESSAGE_BYTES].into())
+    }
+}
+
+impl Data for Any {
+    fn copy_out(&mut self, _token: u64, _offset: u64, into: &mut [u8]) {
+        into.copy_from_slice(&self.0[..into.len()]);
+    }
+
+    fn copy_in(&mut self, _token: u64, _offset: u64, bytes: &[u8]) {
+        self.0[..bytes.len()].copy_from_slice(bytes);
+    }
+
+    fn answer(&mut self, _token: u64, _header: &Header, _payload: &[u8]) {}
+}
+
+impl Scene {
+    fn start(transport: Transport) -> Result<Self, BenchError> {
+        let wrong = |error: &dyn std::fmt::Display| BenchError::Settings(error.to_string());
+        let folder = folder("tenants")?;
+        let mut authority = Authority::init(&folder.path().join("authority")).map_err(|error| wrong(&error))?;
+        let mut member = |role, name: &str| {
+            let path = folder.path().join(format!("{name}.pem"));
+            authority.add(role, name, DAY)?.write(&path)?;
+            Credential::load(&path).map(Arc::new)
+        };
+        let mut made = || Ok((member(Role::Node, "n1")?, member(Role::Tenant, "a")?, member(Role::Tenant, "b")?));
+        let (of_node, victim, other) = made().map_err(|error: yonder_identity::IdentityError| wrong(&error))?;
+        let at = "127.0.0.1:0".to_owned();
+        let listen = if transport == Transport::Udp { Listen::Udp(at) } else { Listen::Tcp(at) };
+        let config = NodeConfig {
+            page_bytes: Some(PAGE_BYTES),
+            data_threads: Some(std::num::NonZeroUsize::MIN),
+            credential: Some(of_node),
+            ..NodeConfig::new(vec![listen], NODE_BYTES)
+        };
+        let node = Node::start(config).map_err(|error| wrong(&error))?;
+        let session = |of| Arc::new(NodeSession::with(Some(of), Protection::Encrypted));
+        Ok(Self { node, victim: session(victim), other: session(other), _folder: folder })
+    }
+
+    /// Where the node listens, as `host:port`.
+    pub(crate) fn address(&self) -> &str {
+        match &self.node.addresses()[0] {
+            Listen::Udp(address) | Listen::Tcp(address) => address,
+            Listen::Shm(_) => unreachable!("no socket was asked for"),
+        }
+    }
+
+    pub(crate) fn lane(&self, session: &Arc<NodeSession>, depth: usize) -> Result<Lane, BenchError> {
+        let wrong = |error: &dyn std::fmt::Display| BenchError::Settings(error.to_string());
+        let addresses = NodeAddress::resolve(&self.node.addresses()[0].to_string()).map_err(|error| wrong(&error))?;
+        let opened = Lane::open(&addresses[0], depth, session).map_err(|error| wrong(&error))?;
+        Ok(opened.lane)
+    }
+
+    /// An address space with memory that is there.
+    pub(crate) fn memory(&self, lane: &mut Lane) -> Result<Memory, BenchError> {
+        let refused = |error: CallError| BenchError::Settings(format!("the node refuses memory: {error}"));
+        let asked = |kind, pid, capability, length| Operation {
+            kind,
+            pid,
+            capability,
+            address: 0,
+            length,
+            body: &[],
+            deadline: 0,
+            token: 0,
+        };
+        let made = call(lane, &asked(Kind::CreateSpace, 0, 0, 0), &[]).map_err(refused)?.header;
+        let (permission, backing) = (Permission::ReadWrite, Backing::Now);
+        let request = AllocateRequest { bytes: MEMORY_BYTES, permission, backing, from: 0, to: 0 };
+        let mut arguments = [0; AllocateRequest::BYTES];
+        request.write_to(&mut arguments);
+        let operation = asked(Kind::Allocate, made.pid, made.capability, arguments.len() as u64);
+        let address = call(lane, &operation, &arguments).map_err(refused)?.header.address;
+        Ok(Memory { pid: made.pid, capability: made.capability, address })
+    }
+}
+
+/// What one run of the victim came to.
+struct Run {
+    ops_per_s: f64,
+    latency: LatencyRecorder,
+    attacks_per_s: f64,
+}
+
+/// Keeps `depth` operations under way until `end`: each as `next` says, latencies after `from` are recorded.
+pub(crate) fn drive(
+    lane: &mut Lane,
+    depth: usize,
+    next: &mut dyn FnMut(u64) -> Operation<'static>,
+    mut ended: impl FnMut(Nanos, Nanos, Outcome) -> bool,
+) {
+    let (mut data, mut number, mut begun) = (Any::default(), 0, vec![0; depth]);
+    let mut free: Vec<usize> = (0..depth).collect();
+    loop {
+        let now = yonder_clock::now();
+        while let Some(slot) = free.pop() {
+            let operation = Operation { token: slot as u64, deadline: now + 5_000_000_000, ..next(number) };
+            if lane.submit(&operation, now).is_err() {
+                free.push(slot);
+                break;
+            }
+            (begun[slot], number) = (now, number + 1);
+        }
+        lane.poll(now, &mut data);
+        let now = yonder_clock::now();
+        let mut has_ended = false;
+        while let Some(completion) = lane.completion() {
+            let slot = completion.token as usize;
+            free.push(slot);
+            has_ended = true;
+            if !ended(begun[slot], now, completion.outcome) {
+                return;
+            }
+        }
+        if !has_ended {
+            if !ended(now, now, Outcome::TimedOut) {
+                return;
+            }
+            lane.wait(now, Duration::from_millis(10));
+        }
+    }
+}
+
+/// Reads of one tenant, at random.
+fn reads(memory: Memory, size: usize) -> impl FnMut(u64) -> Operation<'static> {
+    let items = MEMORY_BYTES / size as u64;
+    move |number| {
+        let item = number.wrapping_mul(0x9e37_79b9_7f4a_7c15) % items;
+        let Memory { pid, capability, address } = memory;
+        let address = address + item * size as u64;
+        let length = size as u64;
+        Operation { kind: Kind::Read, pid, capability, address, length, body: &[], deadline: 0, token: 0 }
+    }
+}
+
+/// Runs the benchmark: alone first, then beside each attack, in each turn.
+pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<Vec<TenantsResult>, BenchError> {
+    if settings.size as u64 > MEMORY_BYTES.min(MESSAGE_BYTES as u64) {
+        return Err(BenchError::Settings(format!("reads have at most {MESSAGE_BYTES} bytes: type --size 4096")));
+    }
+    let beside: Vec<Option<Attack>> = std::iter::once(None).chain(settings.attacks.iter().copied().map(Some)).collect();
+    let mut runs: Vec<Vec<Run>> = beside.iter().map(|_| Vec::new()).collect();
+    let all = settings.turns * beside.len();
+    for turn in 0..settings.turns {
+        // A node of its own for each: nothing of an attack is left behind.
+        for (place, attack) in beside.iter().enumerate() {
+            let name = attack.map_or_else(|| "none".to_owned(), |attack| attack.to_string());
+            progress.done((turn * beside.len() + place) as f64 / all as f64, &name);
+            runs[place].push(measure(settings, *attack)?);
+        }
+    }
+    let (alone, alone_p99) = (median(&runs[0], |run| run.ops_per_s), median(&runs[0], p99));
+    let results = beside.iter().zip(&runs).map(|(attack, runs)| {
+        let (ops_per_s, p99_us) = (median(runs, |run| run.ops_per_s), median(runs, p99));
+        TenantsResult {
+            bench: "tenants",
+            transport: if settings.transport == Transport::Udp { "udp" } else { "tcp" },
+            beside: attack.map_or_else(|| "none".to_owned(), |attack| attack.to_string()),
+            depth: settings.depth,
+            size_bytes: settings.size,
+            attackers: settings.attackers,
+            turns: settings.turns,
+            ops_per_s,
+            ops_per_s_min: runs.iter().map(|run| run.ops_per_s).fold(f64::INFINITY, f64::min),
+            ops_per_s_max: runs.iter().map(|run| run.ops_per_s).fold(0.0, f64::max),
+            p50_us: median(runs, |run| run.latency.percentile_us(50.0)),
+            p99_us,
+            p99_us_max: runs.iter().map(p99).fold(0.0, f64::max),
+            of_fair_share: ops_per_s / (alone / 2.0),
+            p99_of_alone: p99_us / alone_p99,
+            attacks_per_s: median(runs, |run| run.attacks_per_s),
+        }
+    });
+    Ok(results.collect())
+}
+
+fn p99(run: &Run) -> f64 {
+    run.latency.percentile_us(99.0)
+}
+
+fn median(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
+    let mut all: Vec<f64> = runs.iter().map(of).collect();
+    all.sort_by(f64::total_cmp);
+    all[all.len() / 2]
+}
+
+/// One run of the victim beside an attack.
+fn measure(settings: &Settings, attack: Option<Attack>) -> Result<Run, BenchError> {
+    let scene = Scene::start(settings.transport)?;
+    let mut lane = scene.lane(&scene.victim, settings.depth)?;
+    let memory = scene.memory(&mut lane)?;
+    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        let mut attackers = Vec::new();
+        for (kind, number) in attack.into_iter().flat_map(|attack| attack.threads(settings.attackers)) {
+            let (scene, stop, done) = (&scene, &stop, &done);
+            let depth = settings.depth;
+            let size = settings.size;
+            attackers.push(scope.spawn(move || attack::run(kind, number, scene, (depth, size), stop, done)));
+        }
+        let run = of_victim(settings, &mut lane, memory, &done);
+        stop.store(true, Ordering::Relaxed);
+        for attacker in attackers {
+            attacker.join().expect("an attacker does not panic")?;
+        }
+        run
+    })
+}
+
+fn of_victim(settings: &Settings, lane: &mut Lane, memory: Memory, done: &AtomicU64) -> Result<Run, BenchError> {
+    let mut latency = LatencyRecorder::new();
+    let from = yonder_clock::now() + (settings.duration / WARM_UP_SHARE).as_nanos() as Nanos;
+    let end = from + settings.duration.as_nanos() as Nanos;
+    let (mut wrong, mut before) = (0, None);
+    drive(lane, settings.depth, &mut reads(memory, settings.size), |begun, now, outcome| {
+        if now >= from {
+            before.get_or_insert_with(|| done.load(Ordering::Relaxed));
+        }
+        if begun < now && now >= from {
+            latency.record(now - begun);
+            wrong += u64::from(outcome != Outcome::Done);
+        }
+        now < end
+    });
+    if wrong > 0 {
+        return Err(BenchError::WrongValues(wrong));
+    }
+    let seconds = settings.duration.as_secs_f64();
+    let attacks = done.load(Ordering::Relaxed) - before.unwrap_or(0);
+    Ok(Run { ops_per_s: latency.len() as f64 / seconds, latency, attacks_per_s: attacks as f64 / seconds })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Silent;
+
+    impl Progress for Silent {
+        fn done(&self, _part: f64, _beside: &str) {}
+    }
+
+    /// Every attack runs, and the victim's reads are all right beside it.
+    #[test]
+    fn the_victim_reads_beside_every_attack() {
+        for transport in [Transport::Udp, Transport::Tcp] {
+            let settings = Settings {
+                transport,
+                depth: 2,
+                size: 64,
+                attackers: 1,
+                attacks: Attack::ALL.to_vec(),
+                turns: 1,
+                duration: Duration::from_millis(50),
+            };
+            let results = run(&settings, &Silent).unwrap();
+            assert_eq!(results.len(), 1 + Attack::ALL.len());
+            for result in &results {
+                assert!(result.ops_per_s > 0.0, "{transport:?}: nothing is read beside {}", result.beside);
+                assert!(result.beside == "none" || result.attacks_per_s > 0.0, "{} does nothing", result.beside);
+            }
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! What a hostile tenant does: one path at a time, or all of them.
+
+use std::fmt;
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rustix::process::setpriority_process;
+use rustix::thread::gettid;
+use yonder_client::{Operation, Outcome};
+use yonder_fabric::lane::{Lane, call};
+use yonder_offload::Comparison;
+use yonder_offload::chase::{self, Field, Lists, Order, Request, Shape, Take};
+use yonder_wire::{DISCARD_BYTES_MAX, Kind};
+
+use super::{MEMORY_BYTES, Memory, Scene, drive, reads};
+use crate::BenchError;
+
+/// Operations that an attacking lane has under way.
+const DEPTH: usize = 64;
+/// The lowest priority.
+const NICE: i32 = 19;
+/// Connections that one thread keeps open.
+const CONNECTIONS: usize = 64;
+/// Longest that one connection may take to be made.
+const CONNECT_TIME_MAX: Duration = Duration::from_millis(200);
+
+/// What the other tenant does.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Attack {
+    /// What the victim does
+    Twin,
+    /// Many long reads
+    Reads,
+    /// Many long writes
+    Writes,
+    /// Discards of all its memory, again and again
+    Discards,
+    /// Address spaces made and ended
+    Spaces,
+    /// Offloads that take long
+    Calls,
+    /// Connections that are made, and say nothing or nonsense
+    Connections,
+    /// All of these at once
+    All,
+}
+
+impl Attack {
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::Twin,
+        Self::Reads,
+        Self::Writes,
+        Self::Discards,
+        Self::Spaces,
+        Self::Calls,
+        Self::Connections,
+        Self::All,
+    ];
+
+    /// What threads do, and their numbers.
+    pub(super) fn threads(self, attackers: usize) -> Vec<(Self, usize)> {
+        let kinds: Vec<Self> = match self {
+            Self::Twin => return vec![(Self::Twin, 0)],
+            Self::All => Self::ALL[1..7].to_vec(),
+            kind => vec![kind],
+        };
+        (0..attackers).flat_map(|number| kinds.iter().map(move |kind| (*kind, number))).collect()
+    }
+}
+
+impl fmt::Display for Attack {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.to_possible_value().expect("none is skipped").get_name())
+    }
+}
+
+/// Attacks until it is told to stop, and counts what it gets done.
+pub(super) fn run(
+    attack: Attack,
+    number: usize,
+    scene: &Scene,
+    (depth, size): (usize, usize),
+    stop: &AtomicBool,
+    done: &AtomicU64,
+) -> Result<(), BenchError> {
+    // It is as well to attack at full priority, if that is not to be changed.
+    let _ = setpriority_process(Some(gettid()), NICE);
+    if attack == Attack::Connections {
+        connections(scene, number, stop, done);
+        return Ok(());
+    }
+    let depth = if attack == Attack::Twin { depth } else { DEPTH };
+    let mut lane = scene.lane(&scene.other, depth)?;
+    let memory = scene.memory(&mut lane)?;
+    let mut count = |_, _, outcome| {
+        // Also what is refused has cost the node something.
+        done.fetch_add(u64::from(outcome != Outcome::TimedOut), Ordering::Relaxed);
+        !stop.load(Ordering::Relaxed)
+    };
+    match attack {
+        Attack::Twin => drive(&mut lane, depth, &mut reads(memory, size), &mut count),
+        Attack::Reads => drive(&mut lane, depth, &mut reads(memory, 4096), &mut count),
+        Attack::Writes => {
+            let mut reads = reads(memory, 4096);
+            drive(&mut lane, depth, &mut |number| Operation { kind: Kind::Write, ..reads(number) }, &mut count);
+        }
+        Attack::Discards => {
+            // A few bytes less than pages have: all of it is written with zeros in place.
+            let bytes = DISCARD_BYTES_MAX - 64;
+            let mut next = |number: u64| {
+                let address = memory.address + 32 + number * DISCARD_BYTES_MAX % (MEMORY_BYTES - DISCARD_BYTES_MAX);
+                operation(Kind::Discard, memory, address, bytes)
+            };
+            drive(&mut lane, depth, &mut next, &mut count);
+        }
+        Attack::Spaces => {
+            let nothing = Memory { pid: 0, capability: 0, address: 0 };
+            while !stop.load(Ordering::Relaxed) {
+                if let Ok(made) = call(&mut lane, &operation(Kind::CreateSpace, nothing, 0, 0), &[]) {
+                    let made = Memory { pid: made.header.pid, capability: made.header.capability, address: 0 };
+                    let _ = call(&mut lane, &operation(Kind::DestroySpace, made, 0, 0), &[]);
+                    done.fetch_add(2, Ordering::Relaxed);
+                }
+            }
+        }
+        Attack::Calls => calls(&mut lane, memory, stop, done),
+        Attack::Connections | Attack::All => unreachable!("{attack} is another thing, or several"),
+    }
+    Ok(())
+}
+
+fn operation(kind: Kind, Memory { pid, capability, .. }: Memory, address: u64, length: u64) -> Operation<'static> {
+    Operation { kind, pid, capability, address, length, body: &[], deadline: 0, token: 0 }
+}
+
+/// Walks along a list that leads nowhere, as long as one call may.
+fn calls(lane: &mut Lane, memory: Memory, stop: &AtomicBool, done: &AtomicU64) {
+    let lists = Lists {
+        next_offset: 0,
+        child_offset: 8,
+        key_offset: 16,
+        levels: 1,
+        order: Order::Bytes,
+        comparison: Comparison::Equal,
+        take: Take::Match,
+        mask: &[],
+    };
+    let request = Request {
+        start: memory.address,
+        shape: Shape::Lists(lists),
+        key: &[1; 8],
+        value: Field::default(),
+        steps_max: chase::STEPS_MAX,
+    };
+    // The first node leads to itself.
+    let word = memory.address.to_le_bytes();
+    let write = operation(Kind::Write, memory, memory.address, word.len() as u64);
+    let mut first = super::Any::default();
+    first.0[..word.len()].copy_from_slice(&word);
+    let _ = lane.submit(&Operation { deadline: u64::MAX, ..write }, yonder_clock::now());
+    while lane.completion().is_none() && !stop.load(Ordering::Relaxed) {
+        lane.poll(yonder_clock::now(), &mut first);
+    }
+    let arguments = request.encode();
+    let walk = operation(Kind::Call, memory, chase::NUMBER, arguments.len() as u64);
+    while !stop.load(Ordering::Relaxed) {
+        let _ = call(lane, &walk, &arguments);
+        done.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+/// Makes connections as fast as it can: to where sessions are made, and to where streams are served. Some say nothing,
+/// some begin a handshake, some say nonsense.
+fn connections(scene: &Scene, number: usize, stop: &AtomicBool, done: &AtomicU64) {
+    let Ok(address) = scene.address().parse() else { return };
+    let mut open = std::collections::VecDeque::new();
+    let says: [&[u8]; 3] = [&[], &[0x16, 3, 1, 2, 0], &[0xff; 64]];
+    for words in says.iter().cycle().skip(number) {
+        if stop.load(Ordering::Relaxed) {
+            return;
+        }
+        if let Ok(mut stream) = TcpStream::connect_timeout(&address, CONNECT_TIME_MAX) {
+            let _ = stream.write_all(words);
+            open.push_back(stream);
+            done.fetch_add(1, Ordering::Relaxed);
+        }
+        if open.len() > CONNECTIONS {
+            open.pop_front();
+        }
+    }
+}
