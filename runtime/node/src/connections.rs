@@ -5,6 +5,7 @@
 //! of those that have never shown a right to anything: of the same source, or of any if the source has few. One that
 //! has shown a right stays, however idle: its client may hold a lease, and a lane that is made again costs it time. A
 //! client that was handed the node's memory stays as well, because the end of its connection must say that it has gone.
+//! Others that have shown nothing for [`IDLE_TIME_MAX`] go in any case.
 //!
 //! Who touches what: the control thread lets in, and closes by shutting the socket down, which the thread that serves
 //! the connection sees; that thread notes what the connection does, and lets it out.
@@ -23,6 +24,9 @@ const SHARE_DIVISOR: usize = 2;
 /// A source with fewer connections than one of so many places has few, and with fewer than this in any case.
 const FEW_DIVISOR: usize = 16;
 const FEW_MAX: usize = 16;
+
+/// How long one may be idle that has never shown a right.
+const IDLE_TIME_MAX: Nanos = 60_000_000_000;
 
 /// What is known of one connection.
 #[derive(Debug)]
@@ -109,6 +113,21 @@ impl Connections {
         true
     }
 
+    /// Ends those that have been idle for too long, and says when the next one will have been.
+    pub(crate) fn end_idle(&self, now: Nanos) -> Option<Nanos> {
+        let mut next = None;
+        for guest in self.open().iter().filter(|guest| guest.may_go()) {
+            let end = guest.used.load(Ordering::Relaxed).saturating_add(IDLE_TIME_MAX);
+            if end <= now {
+                // Its thread sees that, and lets it out.
+                let _ = rustix::net::shutdown(&guest.socket, rustix::net::Shutdown::Both);
+            } else {
+                next = Some(next.map_or(end, |next: Nanos| next.min(end)));
+            }
+        }
+        next
+    }
+
     /// A connection has ended, if it was let in.
     pub(crate) fn leave(&self, guest: &Arc<Guest>, accounts: &Accounts) {
         let mut open = self.open();
@@ -187,6 +206,22 @@ mod tests {
         let (client, mut far) = guest(Transport::Shm, 1, 0);
         assert!(connections.enter(&client, &accounts) && !connections.enter(&guest(Transport::Tcp, 2, 1).0, &accounts));
         assert!(!is_closed(&mut far));
+    }
+
+    #[test]
+    fn those_that_do_nothing_for_long_go_unless_they_have_a_right() {
+        let accounts = Accounts::new(TenantLimits::default());
+        let connections = Connections::new(8);
+        let mut guests = [(Transport::Tcp, 10), (Transport::Tcp, 20), (Transport::Tcp, 30), (Transport::Shm, 10)]
+            .map(|(transport, now)| guest(transport, 1, now));
+        assert!(guests.iter().all(|(guest, _)| connections.enter(guest, &accounts)));
+        guests[1].0.trust();
+        assert_eq!(connections.end_idle(IDLE_TIME_MAX), Some(IDLE_TIME_MAX + 10));
+        assert_eq!(connections.end_idle(IDLE_TIME_MAX + 10), Some(IDLE_TIME_MAX + 30));
+        assert_eq!(guests.each_mut().map(|(_, far)| is_closed(far)), [true, false, false, false]);
+        guests[2].0.touch(1000);
+        connections.leave(&guests[0].0, &accounts);
+        assert_eq!(connections.end_idle(IDLE_TIME_MAX + 900), Some(IDLE_TIME_MAX + 1000));
     }
 
     /// Every one that has left, or was pushed out, has given its place back.

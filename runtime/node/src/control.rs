@@ -47,8 +47,9 @@ struct Control {
     next_home: usize,
     /// Numbers of the welcomes.
     answers: AnswerCounter,
-    /// When the time of one who wants a session is over.
+    /// When the time of one who wants a session is over, and when a connection has been idle for too long.
     next_session_end: Option<Instant>,
+    next_idle_end: Option<Instant>,
     /// Set after the operating system refused a connection: when to try again.
     accept_after: Option<Instant>,
 }
@@ -71,6 +72,7 @@ pub(crate) fn serve(
         next_home: 0,
         answers: AnswerCounter::new(thread.narrow_u16()),
         next_session_end: None,
+        next_idle_end: None,
         accept_after: None,
     };
     for listener in listeners {
@@ -234,6 +236,9 @@ impl Control {
             self.end(token, Closed::Silent);
         }
         self.next_session_end = self.shared.sessions.keep_deadlines(now);
+        let clock = yonder_clock::now();
+        let idle_end = self.shared.connections.end_idle(clock);
+        self.next_idle_end = idle_end.map(|end| now + Duration::from_nanos(end.saturating_sub(clock)));
         if self.accept_after.is_some_and(|after| now >= after) {
             self.accept_after = None;
             for (_, listener) in self.listeners.clone() {
@@ -245,7 +250,7 @@ impl Control {
     /// Time until the next deadline.
     fn timeout(&self) -> Option<Duration> {
         let greetings = self.silent.values().filter_map(Connection::greeting_deadline);
-        let next = greetings.chain(self.accept_after).chain(self.next_session_end).min();
+        let next = greetings.chain(self.accept_after).chain(self.next_session_end).chain(self.next_idle_end).min();
         next.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 }

@@ -181,38 +181,38 @@ const KNOWN: [Known; 4] = [
     Known {
         cipher: Cipher::Aegis128L,
         protection: Protection::Authenticated,
-        prefix: "a303000043011800f0ac682409000000d0040000",
+        prefix: "a303000003056000c0b3a29109000000d0040000",
         body: "1415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f4041\
                42434445464748494a4b4c4d4e4f616263",
-        tag: "ef95fb5458d5647b91fa76fd74491993",
-        answers: "77eb1dbbb2a5212e2e6cb53cf9115fb5064a4d2de44402452fd292a82170ec40",
+        tag: "db36e634aee2b0808725d25dba438fac",
+        answers: "ee87f1eb03b984f43292e9c9bea27375ba40a0b0992dbec6ab290649f0e6e4fa",
     },
     Known {
         cipher: Cipher::Aegis128L,
         protection: Protection::Encrypted,
-        prefix: "e303000043011800f0ac682409000000d0040000",
-        body: "22006dd7ddef8eea77dffa86690e91c5c8b94f0604147c02427bcdb724cecaef5331beb3483fe219c9e67a7807df\
-               106e47912403e9413f389f2ac336f5ae12",
-        tag: "8ada87ac3aa3ec0004fe36893f5e91ae",
-        answers: "1b7c10bb8dbe9c55e0169de8be67dabb72765f9c871e3e18a4768d755bc350d6",
+        prefix: "e303000003056000c0b3a29109000000d0040000",
+        body: "e39b640194ecca0d3dcea1b8e1951a754303da7315c87413f809af9767c93f487477fbb973284d6dcc701e220ad9\
+               7626504b32b99e24f7378b604dbd03d7a7",
+        tag: "845d4c8445c70354ee2db551e2fce38e",
+        answers: "da3ee2338273fefe6d1e98e38ec6f08800d1ae60bf1f41bd4e9da30806f9a082",
     },
     Known {
         cipher: Cipher::ChaCha20Poly1305,
         protection: Protection::Authenticated,
-        prefix: "a303000043011800f0ac682409000000d0040000",
+        prefix: "a303000003056000c0b3a29109000000d0040000",
         body: "1415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f4041\
                42434445464748494a4b4c4d4e4f616263",
-        tag: "10bf1cf22585df304ff5977b9fc79279",
-        answers: "5c0b77dee7d4d4ee9c1c6f0fb4d88def4639231d9dcaea1080627394d9a3d3ae",
+        tag: "b351a3d23494afb72a1e40add45cc97f",
+        answers: "6a45f1f86eb371e4ab49abea11079ebca65c35192e10c40b942a5c8f9a106830",
     },
     Known {
         cipher: Cipher::ChaCha20Poly1305,
         protection: Protection::Encrypted,
-        prefix: "e303000043011800f0ac682409000000d0040000",
-        body: "d2bfeb692e87facc59b110dae5d31cd3d68f86848e5e809c1b18aa75e1205c7775ad17d0e339935fcfb21adc0410\
-               9b200711a114a470e33581514367f07597",
-        tag: "3cbf8c1d87e3304058d390a6a56086cb",
-        answers: "c2d640d693a837b7b6d823bbd669a3869d1d46e238f104c3d2da77b1e6bacbd5",
+        prefix: "e303000003056000c0b3a29109000000d0040000",
+        body: "19602d0c9c9d9d5bfb468a6c6a42366aa17455bb0efce6cc838555ad5c98a292452fa10187ce626dd021a30cdfa6\
+               ee177dcf3ed00692f8fa0a647e421bd57f",
+        tag: "5292514c84e355ddb63ca003a9612dbe",
+        answers: "aff9e0426fe6e8ce42b948b5c35f9902ac9bdba734aa792e2319329d8c02c2a3",
     },
 ];
 
