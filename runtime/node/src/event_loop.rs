@@ -297,7 +297,10 @@ impl EventLoop {
 pub(crate) fn close(shared: &Shared, connection: &Connection, reason: Closed) {
     if reason.is_violation() {
         shared.counters.bad_peer();
-        tracing::warn!("connection closed: {reason}");
+        // Who breaks it again and again is not to fill the log.
+        if shared.doors.may_tell(yonder_clock::now()) {
+            tracing::warn!("connection closed: {reason}");
+        }
     } else {
         tracing::debug!("connection closed: {reason}");
     }

@@ -37,6 +37,8 @@ const SETS_PER_TABLE: usize = 16;
 const NANOS_PER_HOUR: Nanos = 3_600_000_000_000;
 /// For how long a session lasts: until this full hour. A certificate that is revoked meanwhile has its session still.
 const SESSION_HOURS: u32 = 2;
+/// How often the log has a line of those who are refused.
+const TELL_EVERY: Nanos = 1_000_000_000;
 /// Sessions of one source in an hour: of a tenant, or of a host of those without names.
 const SESSIONS_PER_HOUR: u32 = 1024;
 
@@ -51,6 +53,8 @@ pub(crate) struct Doors {
     began: Nanos,
     serials: AtomicU32,
     visitors: AtomicU64,
+    /// When the log has the next line of one who is refused.
+    tells_from: AtomicU64,
     /// Sessions that sources have made in an hour of the node.
     made: Mutex<HashMap<Source, (u32, u32)>>,
     /// Numbers of tenants, by name.
@@ -117,6 +121,7 @@ impl Doors {
             began: now,
             serials: AtomicU32::new(0),
             visitors: AtomicU64::new(0),
+            tells_from: AtomicU64::new(0),
             made: Mutex::default(),
             tenants: Mutex::default(),
         }
@@ -163,6 +168,12 @@ impl Doors {
     /// A number for one who wants a session.
     pub(crate) fn next_visitor(&self) -> u64 {
         self.visitors.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Whether the log has a line of one who is refused now: one in a while has.
+    pub(crate) fn may_tell(&self, now: Nanos) -> bool {
+        let next = |from: Nanos| (from <= now).then_some(now + TELL_EVERY);
+        self.tells_from.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next).is_ok()
     }
 
     /// The number of the tenant with a name: always the same while the node runs. `None` if there are none left.

@@ -108,7 +108,12 @@ pub(crate) fn begin(shared: &Arc<Shared>, socket: OwnedFd, source: Source, ip: I
     let serve = move || {
         if let Err(cause) = make(&place, TcpStream::from(socket), ip) {
             place.shared.counters.refused_session();
-            tracing::warn!("no session was made for {ip}: {cause}");
+            // Who fills the door is not to fill the log as well.
+            if place.shared.doors.may_tell(yonder_clock::now()) {
+                tracing::warn!("no session was made for {ip}: {cause}");
+            } else {
+                tracing::debug!("no session was made for {ip}: {cause}");
+            }
         }
     };
     if let Err(error) = std::thread::Builder::new().name("yonder-session".to_owned()).spawn(serve) {

@@ -20,8 +20,9 @@ use crate::BenchError;
 
 /// Operations that an attacking lane has under way.
 const DEPTH: usize = 64;
-/// The lowest priority.
-const NICE: i32 = 19;
+/// What one step of niceness makes of a thread's weight.
+const WEIGHT_OF_STEP: f64 = 1.25;
+const NICE_MAX: i32 = 19;
 /// Connections that one thread keeps open.
 const CONNECTIONS: usize = 64;
 /// Longest that one connection may take to be made.
@@ -78,17 +79,24 @@ impl fmt::Display for Attack {
     }
 }
 
+/// How nice each of so many threads must be to weigh as much as one of the others all together.
+pub(super) fn nice_of(threads: usize) -> i32 {
+    let steps = (threads.max(1) as f64).log(WEIGHT_OF_STEP).round();
+    #[expect(clippy::cast_possible_truncation, reason = "some steps")]
+    (steps as i32).min(NICE_MAX)
+}
+
 /// Attacks until it is told to stop, and counts what it gets done.
 pub(super) fn run(
     attack: Attack,
-    number: usize,
+    (number, nice): (usize, i32),
     scene: &Scene,
     (depth, size): (usize, usize),
     stop: &AtomicBool,
     done: &AtomicU64,
 ) -> Result<(), BenchError> {
-    // It is as well to attack at full priority, if that is not to be changed.
-    let _ = setpriority_process(Some(gettid()), NICE);
+    // Where that is not to be changed, the attack is heavier than it should be.
+    let _ = setpriority_process(Some(gettid()), nice);
     if attack == Attack::Connections {
         connections(scene, number, stop, done);
         return Ok(());

@@ -94,6 +94,7 @@ const TENANTS: &[Column<TenantsResult>] = &[
     Column("p99 us", 9, |result| number(result.p99_us, 1)),
     Column("most", 9, |result| number(result.p99_us_max, 1)),
     Column("of alone", 8, |result| number(result.p99_of_alone, 2)),
+    Column("of twin", 8, |result| number(result.p99_of_twin, 2)),
     Column("attacks/s", 10, |result| number(result.attacks_per_s, 0)),
 ];
 
