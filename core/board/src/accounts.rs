@@ -4,7 +4,7 @@
 //! take one each as they come, until there is none: then they share the first. What an account does is bounded by
 //! buckets that fill with time (one cache line), so that it costs a data thread one comparison unless there is a
 //! limit. A bucket goes into debt by what was admitted, however large that was, and nothing more is until the debt is
-//! paid: so no single request is too large.
+//! paid: so no single request is too large. A debt has an end soon all the same, so that none loses its leases by it.
 //!
 //! Who touches what: any thread charges and counts; the slow path alone counts address spaces and what they reserve;
 //! whoever made sure of a tenant sets its limits. Each number is one atomic, and none depends on another: under a race
@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use yonder_units::{Narrow, saturating_nanos};
-use yonder_wire::ErrorCode;
+use yonder_wire::{ErrorCode, Header, Kind};
 
 use crate::limits::TenantLimits;
 use crate::recent::NodeTime;
@@ -30,6 +30,10 @@ const WAY: usize = 8;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// How much faster than its rate a tenant may be for a moment.
 const BURST: NodeTime = 20_000_000;
+/// Longest time that a debt of requests and bytes takes to be paid, and one of work. What cannot wait is no work that
+/// anyone is put off for ([`may_be_put_off`]).
+const DEBT_MAX: NodeTime = 500_000_000;
+const DEBT_OF_WORK_MAX: NodeTime = 10_000_000_000;
 /// No limit.
 const UNLIMITED: u64 = u64::MAX;
 
@@ -73,8 +77,9 @@ impl Bucket {
     }
 
     #[inline]
-    fn charge(&self, cost: NodeTime, now: NodeTime) {
-        let later = |due: u64| Some(due.max(now).saturating_add(cost));
+    fn charge(&self, cost: NodeTime, debt_max: NodeTime, now: NodeTime) {
+        let last = now.saturating_add(debt_max + BURST);
+        let later = |due: u64| Some(due.max(now).saturating_add(cost).min(last.max(due)));
         // It always stores.
         let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, later);
     }
@@ -114,6 +119,8 @@ pub struct Account {
     connections_max: AtomicU32,
     reserved_max: AtomicU64,
     memory_max: AtomicU64,
+    /// When the limits were said.
+    limits_since: AtomicU64,
 }
 
 /// What an account has and has done, at one moment. Counts are since the start of the node.
@@ -154,6 +161,7 @@ impl Default for Account {
             connections_max: AtomicU32::new(u32::MAX),
             reserved_max: AtomicU64::new(UNLIMITED),
             memory_max: AtomicU64::new(UNLIMITED),
+            limits_since: AtomicU64::new(0),
         }
     }
 }
@@ -172,6 +180,14 @@ impl Account {
         self.connections_max.store(limits.connections.unwrap_or(u32::MAX), Ordering::Relaxed);
         self.reserved_max.store(limits.reserved_bytes.unwrap_or(UNLIMITED), Ordering::Relaxed);
         self.memory_max.store(limits.memory_bytes.unwrap_or(UNLIMITED), Ordering::Relaxed);
+    }
+
+    /// Whether there is a limit of requests or bytes in a second.
+    #[inline]
+    #[must_use]
+    pub fn has_rates(&self) -> bool {
+        let Rates { nanos_per_request, picos_per_byte, .. } = &self.rates;
+        (nanos_per_request.load(Ordering::Relaxed) | picos_per_byte.load(Ordering::Relaxed)) != 0
     }
 
     /// Whether requests may go on.
@@ -196,11 +212,11 @@ impl Account {
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let request = u64::from(self.rates.nanos_per_request.load(Ordering::Relaxed));
         if request > 0 {
-            self.rates.requests.charge(requests.saturating_mul(request), now);
+            self.rates.requests.charge(requests.saturating_mul(request), DEBT_MAX, now);
         }
         let byte = u64::from(self.rates.picos_per_byte.load(Ordering::Relaxed));
         if byte > 0 {
-            self.rates.bytes.charge(bytes.saturating_mul(byte) / 1000, now);
+            self.rates.bytes.charge(bytes.saturating_mul(byte) / 1000, DEBT_MAX, now);
         }
     }
 
@@ -209,7 +225,7 @@ impl Account {
         self.work_ns.fetch_add(saturating_nanos(took), Ordering::Relaxed);
         let micro = u64::from(self.rates.nanos_per_micro.load(Ordering::Relaxed));
         if micro > 0 {
-            self.rates.work.charge(saturating_nanos(took).saturating_mul(micro) / 1000, now);
+            self.rates.work.charge(saturating_nanos(took).saturating_mul(micro) / 1000, DEBT_OF_WORK_MAX, now);
         }
     }
 
@@ -260,12 +276,14 @@ impl Account {
     /// # Errors
     /// `OutOfMemory`, and nothing is taken.
     pub(crate) fn take_memory(&self, bytes: u64) -> Result<(), ErrorCode> {
-        let before = self.memory_bytes.fetch_add(bytes.cast_signed(), Ordering::Relaxed).max(0).cast_unsigned();
-        if before.saturating_add(bytes) > self.memory_max.load(Ordering::Relaxed) {
-            self.give_memory_back(bytes);
-            return Err(ErrorCode::OutOfMemory);
-        }
-        Ok(())
+        // What is refused was never counted: it would have others refused meanwhile.
+        let most = self.memory_max.load(Ordering::Relaxed);
+        let more = |has: i64| {
+            let fits = has.max(0).cast_unsigned().saturating_add(bytes) <= most;
+            fits.then_some(has.saturating_add_unsigned(bytes))
+        };
+        let taken = self.memory_bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more);
+        taken.map(drop).map_err(|_| ErrorCode::OutOfMemory)
     }
 
     pub(crate) fn give_memory_back(&self, bytes: u64) {
@@ -285,6 +303,16 @@ impl Account {
             reserved_bytes: self.reserved_bytes.load(Ordering::Relaxed),
             memory_bytes: self.memory_bytes.load(Ordering::Relaxed).max(0).cast_unsigned(),
         }
+    }
+}
+
+/// Whether a request may be put off because of a rate: not one that keeps an address space, or gives something back.
+#[must_use]
+pub fn may_be_put_off(header: &Header) -> bool {
+    match header.kind {
+        Kind::Ping => header.pid == 0,
+        Kind::Free | Kind::DestroySpace | Kind::Abort => false,
+        _ => true,
     }
 }
 
@@ -310,13 +338,17 @@ impl Accounts {
         Self { accounts, others }
     }
 
-    /// Sets limits of a tenant that is known by name; where they say nothing, those of all others hold.
+    /// Sets limits of a tenant that is known by name, which were said at a time, unless others were said later: an older
+    /// certificate of the tenant may still be good. Where they say nothing, those of all others hold.
     ///
     /// # Panics
     /// If `tenant` is 0, or not a number of a tenant.
-    pub fn limit(&self, tenant: u16, limits: TenantLimits) {
+    pub fn limit(&self, tenant: u16, limits: TenantLimits, since: u64) {
         assert!(tenant > 0, "tenants have numbers from 1 on");
-        self.accounts[usize::from(tenant)].limit(&limits.or(self.others));
+        let account = &self.accounts[usize::from(tenant)];
+        if account.limits_since.fetch_max(since, Ordering::Relaxed) <= since {
+            account.limit(&limits.or(self.others));
+        }
     }
 
     /// Where the account of a source is. One that is new takes a place, if there is one.
@@ -411,9 +443,13 @@ mod tests {
     fn bytes_are_limited_and_a_large_request_is_paid_for_afterwards() {
         let accounts = limited("bytes=1MiB");
         let account = accounts.get(accounts.number_of(Source(7)));
-        account.charge(1, 4 << 20, SECOND);
+        account.charge(1, 256 << 10, SECOND);
         let Admission::From(next) = account.admits(SECOND) else { panic!("it is in debt") };
-        assert!((4 * SECOND..6 * SECOND).contains(&next), "{next}");
+        assert!((SECOND + SECOND / 5..SECOND + SECOND / 4).contains(&next), "{next}");
+        // But no debt is for ever.
+        account.charge(1, 1 << 30, SECOND);
+        let Admission::From(next) = account.admits(SECOND) else { panic!("it is in debt") };
+        assert_eq!(next, SECOND + DEBT_MAX);
         assert_eq!(account.admits(next), Admission::Now);
         let done = in_a_second(account, 100 * SECOND, 4096);
         assert!((256..=264).contains(&done), "{done}");
@@ -436,7 +472,9 @@ mod tests {
     #[test]
     fn who_has_no_limit_has_none_and_named_ones_have_their_own() {
         let accounts = limited("requests=10");
-        accounts.limit(5, "memory=1MiB,requests=1M".parse().unwrap());
+        accounts.limit(5, "memory=1MiB,requests=1M".parse().unwrap(), 100);
+        // An older certificate that is still good says something else.
+        accounts.limit(5, "".parse().unwrap(), 99);
         let (own, other) = (accounts.number_of(Source::of_tenant(5)), accounts.number_of(Source::of_tenant(6)));
         (0..1000).for_each(|_| accounts.get(own).charge(1, 0, SECOND));
         assert_eq!(accounts.get(own).admits(SECOND), Admission::Now);

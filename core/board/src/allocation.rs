@@ -72,12 +72,14 @@ impl SlowPath {
         shell: &mut Shell<'_, M, P, U>,
     ) -> Result<(u64, Allocated), ErrorCode> {
         let pages = self.pages_of(pid, request, shell)?;
-        let memory = match request.backing {
-            Backing::OnDemand => Vec::new(),
-            Backing::Now => self.take_pages(pages, shell)?,
+        let taken = match request.backing {
+            Backing::OnDemand => Ok(Vec::new()),
+            Backing::Now => self.take_pages(pages, shell),
         };
+        let memory = taken.inspect_err(|_| self.unreserve(pid, pages.into()))?;
         if let Err(code) = self.board.count_mapped(self.payer_of(pid), memory.len()) {
             memory.into_iter().for_each(|page| self.pool.give_back(page));
+            self.unreserve(pid, pages.into());
             return Err(code);
         }
         self.place(pid, request, pages, memory, shell)
@@ -95,10 +97,11 @@ impl SlowPath {
             return self.allocate(pid, request, shell);
         }
         let pages = self.pages_of(pid, request, shell)?;
-        if pages > self.board.free_pages() {
+        let has_room = pages <= self.board.free_pages();
+        if !has_room || self.board.count_mapped(self.payer_of(pid), pages as usize).is_err() {
+            self.unreserve(pid, pages.into());
             return Err(ErrorCode::OutOfMemory);
         }
-        self.board.count_mapped(self.payer_of(pid), pages as usize)?;
         let mut provision = Provision { pid, request: *request, pages, memory: Vec::new(), asked: *asked };
         match self.provide(&mut provision, shell) {
             Ok(Progress::Done) => self.place(pid, request, pages, provision.memory, shell),
@@ -148,6 +151,7 @@ impl SlowPath {
     }
 
     fn give_up(&mut self, provision: Provision) {
+        self.unreserve(provision.pid, provision.pages.into());
         self.board.count_unmapped(self.payer_of(provision.pid), provision.pages as usize);
         for page in provision.memory {
             self.pool.give_back(page);
@@ -175,7 +179,7 @@ impl SlowPath {
         Ok(Progress::Done)
     }
 
-    /// How many pages are asked for.
+    /// How many pages are asked for. They are counted as reserved then.
     fn pages_of<M, P, U: Upkeep>(
         &mut self,
         pid: Pid,
@@ -190,10 +194,10 @@ impl SlowPath {
         if self.window(request).pages() < pages {
             return Err(ErrorCode::BadAddress);
         }
-        self.may_reserve(pid, pages.into())?;
         // First, so that freed ranges do not keep slots that the search would have to go round.
         self.pool.reclaim_freed(&mut self.allocator, shell.upkeep);
         self.board.set_lacking(self.pool.quarantine.lacking());
+        self.reserve(pid, pages)?;
         Ok(pages)
     }
 
@@ -216,6 +220,7 @@ impl SlowPath {
             }
         };
         let Ok((first, retries)) = found else {
+            self.unreserve(pid, pages.into());
             self.board.count_unmapped(self.payer_of(pid), memory.len());
             for page in memory {
                 self.pool.give_back(page);
@@ -223,7 +228,6 @@ impl SlowPath {
             let closed = if window == Window::ALL { None } else { self.closed.overlap(pid, window) };
             return Err(closed.map_or(ErrorCode::OutOfMemory, Closed::code));
         };
-        self.has_reserved(pid, pages.into());
         self.back(pid, first, memory);
         Ok((size.address(first), Allocated { bytes: u64::from(pages) * size.bytes(), retries }))
     }

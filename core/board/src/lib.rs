@@ -56,7 +56,7 @@ mod unlinking;
 mod usage;
 
 pub use access::Access;
-pub use accounts::{Account, AccountNumber, Accounts, Admission, TenantUse};
+pub use accounts::{Account, AccountNumber, Accounts, Admission, TenantUse, may_be_put_off};
 pub use address::{PageSize, PhysicalPage, Pid, Piece, Pieces, VirtualPage};
 pub use capability::{NodeKey, is_for_tenant, needs_capability};
 pub use extend_path::{CALL_RESULT_BYTES_MAX, CallEffect, ExtendPath, Path, path_of};

@@ -148,7 +148,7 @@ impl SlowPath {
                 if pid.is_of_controller() || Claims::expiry_in(header.capability).is_some() {
                     return Err(ErrorCode::NotAllowed);
                 }
-                let life = self.spaces.revoke(pid)?;
+                let life = self.spaces.revoke(pid, now)?;
                 // A data thread may have found the life before, and not written yet.
                 shell.upkeep.wait_until_quiet();
                 return Ok(Outcome::Revoked { pid, life, tenant: self.spaces.tenant_of(pid) });

@@ -280,8 +280,7 @@ impl SlowPath {
             let terms = Terms { permission: range.permission, backing: range.backing, exposed: Exposed::No };
             let made = self.allocator.allocate_moving(pid, range.first.0, range.pages, terms);
             made.map_err(|_| ErrorCode::OutOfMemory)?;
-            // What another node has granted is not refused here.
-            self.has_reserved(pid, range.pages.into());
+            self.has_reserved(pid, range.pages);
             moving.allocations.push(*range);
         }
         let at_once = allocations.iter().filter(|range| range.backing == Backing::Now);

@@ -148,16 +148,29 @@ impl SlowPath {
         self.spaces.payer_of(pid)
     }
 
-    /// Whether whoever pays for an address space may reserve as many pages more.
-    pub(crate) fn may_reserve(&self, pid: Pid, pages: u64) -> Result<(), ErrorCode> {
-        let bytes = pages.saturating_mul(self.board.config.page_size.bytes());
-        let may = self.board.account(self.payer_of(pid)).may_reserve(bytes);
-        if may { Ok(()) } else { Err(ErrorCode::OutOfMemory) }
+    /// Counts pages of an allocation that is to be made.
+    ///
+    /// # Errors
+    /// `OutOfMemory` if the payer has reserved as much as it may: then nothing is counted.
+    pub(crate) fn reserve(&self, pid: Pid, pages: u32) -> Result<(), ErrorCode> {
+        let bytes = u64::from(pages) * self.board.config.page_size.bytes();
+        let account = self.board.account(self.payer_of(pid));
+        if !account.may_reserve(bytes) {
+            return Err(ErrorCode::OutOfMemory);
+        }
+        account.reserve(bytes);
+        Ok(())
     }
 
-    /// Counts pages of a new allocation.
-    pub(crate) fn has_reserved(&self, pid: Pid, pages: u64) {
-        self.board.account(self.payer_of(pid)).reserve(pages * self.board.config.page_size.bytes());
+    /// Counts pages of an allocation that another node has granted, which is not refused here.
+    pub(crate) fn has_reserved(&self, pid: Pid, pages: u32) {
+        let bytes = u64::from(pages) * self.board.config.page_size.bytes();
+        self.board.account(self.payer_of(pid)).reserve(bytes);
+    }
+
+    /// An allocation that was counted is not made, or not there any more.
+    pub(crate) fn unreserve(&self, pid: Pid, pages: u64) {
+        self.board.account(self.payer_of(pid)).unreserve(pages * self.board.config.page_size.bytes());
     }
 
     /// Ends an address space, and frees all it has: what is much of it by [`SlowPath::work`]. What another node was
@@ -327,21 +340,27 @@ impl SlowPath {
         }
     }
 
-    /// Gives a page memory that reads as zeros for what it has.
+    /// Gives a page memory that reads as zeros for what it has. The page stays counted meanwhile, so that its owner, at
+    /// its limit, cannot lose the room to another page of its own.
     fn exchange_memory(&mut self, pid: Pid, page: VirtualPage, clean: PhysicalPage) {
-        self.take_memory(pid, page);
-        let Some(Lookup::Reserved(slot, _)) = self.board.table.look_up(pid, page) else {
-            // A write has come between, and has brought memory.
-            return self.pool.give_back(clean);
-        };
-        // It has given as much back just now: only data threads that have used that meanwhile leave no room for it.
-        let payer = self.payer_of(pid);
-        if self.board.count_mapped(payer, 1).is_err() {
-            return self.pool.give_back(clean);
+        let before = self.board.table.unmap(pid, page);
+        let had_memory = before.is_some();
+        if let Some(memory) = before {
+            self.pool.retire_memory(memory);
         }
-        if self.board.table.map(slot, clean).is_err() {
-            self.board.count_unmapped(payer, 1);
+        let is_mapped = match self.board.table.look_up(pid, page) {
+            Some(Lookup::Reserved(slot, _)) => self.board.table.map(slot, clean).is_ok(),
+            // A write has come between, and has brought memory, which it has counted.
+            _ => false,
+        };
+        if !is_mapped {
             self.pool.give_back(clean);
+        }
+        match (had_memory, is_mapped) {
+            (true, false) => self.board.count_unmapped(self.payer_of(pid), 1),
+            // Only pages that have memory are exchanged.
+            (false, true) => unreachable!("a page without memory was exchanged"),
+            _ => {}
         }
     }
 
@@ -402,9 +421,8 @@ impl SlowPath {
 
     /// Counts the memory of a freed range as free, which others may use once no request does.
     pub(crate) fn retire(&mut self, freed: Freed) {
-        let payer = self.payer_of(freed.pid());
-        self.board.account(payer).unreserve(freed.pages() * self.board.config.page_size.bytes());
-        self.board.count_unmapped(payer, freed.memory.len());
+        self.unreserve(freed.pid(), freed.pages());
+        self.board.count_unmapped(self.payer_of(freed.pid()), freed.memory.len());
         self.pool.retire(freed);
     }
 

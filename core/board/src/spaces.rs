@@ -25,6 +25,9 @@ const NANOS_PER_MILLISECOND: u64 = 1_000_000;
 const SHARE_DIVISOR: usize = 8;
 /// Most that it may have of the last quarter.
 const FEW_MAX: usize = 16;
+/// Numbers and lives of address spaces that one source may use up in an hour: they never come back.
+const LIVES_PER_HOUR: u32 = 1 << 16;
+const NANOS_PER_HOUR: NodeTime = 3_600_000_000_000;
 
 /// How many address spaces there may be, and how long those last that nobody renews.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -63,6 +66,8 @@ pub(crate) struct Spaces {
     /// How many address spaces of clients there are, in all and by source.
     of_clients: usize,
     of_source: HashMap<Source, usize>,
+    /// Lives that sources have begun in an hour.
+    begun: (NodeTime, HashMap<Source, u32>),
     /// How many numbers have been drawn.
     turn: u64,
     /// The life that began last, and those that are present.
@@ -101,6 +106,7 @@ impl Spaces {
             limits,
             of_clients: 0,
             of_source: HashMap::new(),
+            begun: (0, HashMap::new()),
             turn: 0,
             last_life: 0,
             lives,
@@ -127,6 +133,7 @@ impl Spaces {
         if !self.limits.share().admits(self.of_clients, own) {
             return Err(ErrorCode::OutOfMemory);
         }
+        self.may_begin(source, now)?;
         let pid = self.draw(numbers).ok_or(ErrorCode::OutOfMemory)?;
         let owner = Owner { tenant: source.tenant().unwrap_or(0), payer };
         self.insert(pid, lease_ms, Some(source), owner, now)?;
@@ -266,11 +273,29 @@ impl Spaces {
     }
 
     /// Begins another life of an address space: all capabilities of the one before are void.
-    pub(crate) fn revoke(&mut self, pid: Pid) -> Result<Life, ErrorCode> {
+    pub(crate) fn revoke(&mut self, pid: Pid, now: NodeTime) -> Result<Life, ErrorCode> {
+        if let Some(source) = self.spaces.get(&pid).and_then(|space| space.source) {
+            self.may_begin(source, now)?;
+        }
         let life = self.next_life()?;
         self.spaces.get_mut(&pid).ok_or(ErrorCode::BadCapability)?.life = life;
         self.lives.renew(pid, life);
         Ok(life)
+    }
+
+    /// Counts a life that a source begins.
+    fn may_begin(&mut self, source: Source, now: NodeTime) -> Result<(), ErrorCode> {
+        let (hour, begun) = &mut self.begun;
+        if *hour != now / NANOS_PER_HOUR {
+            *hour = now / NANOS_PER_HOUR;
+            begun.clear();
+        }
+        let count = begun.entry(source).or_default();
+        if *count >= LIVES_PER_HOUR {
+            return Err(ErrorCode::OutOfMemory);
+        }
+        *count += 1;
+        Ok(())
     }
 
     /// A life that none had before.

@@ -135,20 +135,21 @@ impl Signer {
         serial: &[u8],
         validity: Validity,
     ) -> Result<Member, IdentityError> {
+        let limits = (role == Role::Tenant).then_some(limits);
         self.sign(&[role.domain(), role.member(name)], name, limits, role.serves(), serial, validity)
     }
 
     /// A new key and certificate for one who has the shared key: it is of every role.
     pub(crate) fn key_holder(&self) -> Result<Member, IdentityError> {
         let domains = Role::ALL.map(Role::domain);
-        self.sign(&domains, KEY_HOLDER, "", true, &new_serial()?, Validity::ALWAYS)
+        self.sign(&domains, KEY_HOLDER, None, true, &new_serial()?, Validity::ALWAYS)
     }
 
     fn sign(
         &self,
         domains: &[String],
         name: &str,
-        limits: &str,
+        limits: Option<&str>,
         serves: bool,
         serial: &[u8],
         validity: Validity,
@@ -161,8 +162,9 @@ impl Signer {
             let domain = domain.as_str().try_into().map_err(|error| IdentityError::crypto(&error))?;
             params.subject_alt_names.push(SanType::DnsName(domain));
         }
-        if !limits.is_empty() {
-            let limits = format!("{LIMITS_SCHEME}{limits}");
+        if let Some(limits) = limits {
+            // With a date: the newest that a node has seen are the ones that hold.
+            let limits = format!("{LIMITS_SCHEME}{limits}@{}", now_secs());
             let limits = limits.as_str().try_into().map_err(|error| IdentityError::crypto(&error))?;
             params.subject_alt_names.push(SanType::URI(limits));
         }

@@ -30,7 +30,7 @@ pub use credential::Credential;
 pub use error::{HandshakeError, IdentityError};
 pub use handshake::{HANDSHAKE_TIMEOUT, accept, connect};
 pub use key::SharedKey;
-pub use peer::Peer;
+pub use peer::{Limits, Peer};
 pub use role::{NAME_BYTES_MAX, Role, check_name};
 pub use secure::SecureStream;
 pub use stream::Stream;

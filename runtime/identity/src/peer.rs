@@ -13,12 +13,28 @@ pub(crate) const KEY_HOLDER: &str = "key";
 /// How limits begin in a certificate. They follow as text, which is what nodes read.
 pub(crate) const LIMITS_SCHEME: &str = "yonder-limits:";
 
+/// How much a tenant may have and do.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Limits {
+    /// As it was typed; nothing if nothing was.
+    pub text: String,
+    /// When it was said, in seconds since 1970. What was said last holds.
+    pub since: u64,
+}
+
+impl Limits {
+    fn parse(text: &str) -> Option<Self> {
+        let (text, since) = text.rsplit_once('@')?;
+        Some(Self { text: text.to_owned(), since: since.parse().ok()? })
+    }
+}
+
 /// The other end of a connection. Its certificate was checked at the handshake.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Peer {
     role: Option<Role>,
     name: String,
-    limits: Option<String>,
+    limits: Option<Limits>,
     certificate: CertificateDer<'static>,
 }
 
@@ -36,7 +52,7 @@ impl Peer {
             }
         }
         let mut limits = parsed.valid_uri_names().filter_map(|uri| uri.strip_prefix(LIMITS_SCHEME));
-        let limits = limits.next().map(str::to_owned);
+        let limits = limits.next().and_then(Limits::parse);
         let certificate = certificate.clone().into_owned();
         match member {
             // The name of its own role, and of no other.
@@ -66,10 +82,10 @@ impl Peer {
         self.role.map(|_| self.name.as_str())
     }
 
-    /// What its certificate says of how much it may have and do, as it was typed.
+    /// What its certificate says of how much it may have and do; `None` if it is of a time when that was not said.
     #[must_use]
-    pub fn limits(&self) -> Option<&str> {
-        self.limits.as_deref()
+    pub const fn limits(&self) -> Option<&Limits> {
+        self.limits.as_ref()
     }
 
     pub(crate) const fn certificate(&self) -> &CertificateDer<'static> {

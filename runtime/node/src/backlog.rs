@@ -4,7 +4,7 @@
 //! few requests loses them to one with many. So a thread that has full batches from several senders takes them in here
 //! faster than it executes them, drops from those that have most, and executes in [`Rounds`] of the senders.
 //!
-//! Invariant: it is bounded in messages and in bytes, whoever sends them.
+//! Invariant: it is bounded in bytes, which count for each message too, from however many senders they come.
 
 use std::collections::VecDeque;
 
@@ -13,15 +13,17 @@ use yonder_datagram::Address;
 use yonder_wire::{ErrorCode, Header, Message, WireError, split, split_proven};
 
 use crate::gate::Wrap;
-use crate::rounds::Rounds;
+use crate::rounds::{Rounds, Waiting};
 
-/// Messages that wait, and their bytes.
-const MESSAGES_MAX: usize = 4096;
+/// Bytes of all that waits, with what each item takes beside its message.
 const BYTES_MAX: usize = 8 << 20;
 /// Senders that are told from each other; the others are one party.
 const PARTIES_MAX: usize = 64;
-/// What an item costs beside its bytes: about as much as so many of these.
+/// What an item costs beside its bytes, and takes: about as much as so many of these.
 pub(crate) const COST_OF_ITEM: usize = 512;
+/// What it costs to take a message in, beside a part of its bytes.
+const COST_OF_OPENING: usize = 128;
+const OPENED_DIVISOR: usize = 4;
 /// Cost that a party gets in each round.
 const QUANTUM: u32 = 16 << 10;
 
@@ -59,6 +61,51 @@ impl What {
     }
 }
 
+/// What one party has here, in order.
+#[derive(Default, Debug)]
+struct Line {
+    items: VecDeque<Stored>,
+    bytes: usize,
+}
+
+impl Line {
+    fn push(&mut self, stored: Stored) {
+        self.bytes += stored.bytes();
+        self.items.push_back(stored);
+    }
+
+    /// Takes the last one away.
+    fn drop_last(&mut self) -> Option<Stored> {
+        let last = self.items.pop_back()?;
+        self.bytes -= last.bytes();
+        Some(last)
+    }
+}
+
+impl Waiting for Line {
+    type Item = Stored;
+
+    fn pop(&mut self) -> Option<Stored> {
+        let next = self.items.pop_front()?;
+        self.bytes -= next.bytes();
+        Some(next)
+    }
+
+    fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    fn weight(&self) -> usize {
+        self.bytes
+    }
+}
+
+impl Stored {
+    fn bytes(&self) -> usize {
+        COST_OF_ITEM + self.what.bytes()
+    }
+}
+
 /// The message in the bytes that [`What::execute`] has kept.
 pub(crate) fn message_in(bytes: &[u8], wrap: Wrap) -> Message<'_> {
     let split: fn(&[u8]) -> Result<Option<Message<'_>>, WireError> = match wrap {
@@ -71,7 +118,7 @@ pub(crate) fn message_in(bytes: &[u8], wrap: Wrap) -> Message<'_> {
 /// The datagrams of one thread.
 #[derive(Debug)]
 pub(crate) struct Backlog {
-    rounds: Rounds<Source, VecDeque<Stored>>,
+    rounds: Rounds<Source, Line>,
     bytes: usize,
 }
 
@@ -84,30 +131,30 @@ impl Backlog {
         self.rounds.len() == 0
     }
 
-    /// Puts something of `source` behind what it has here. If there is no room, what came last goes of the party that
-    /// has most: whose account that is.
-    pub(crate) fn put(&mut self, source: Source, stored: Stored) -> Option<AccountNumber> {
-        let known = self.rounds.len_of(source) > 0 || self.rounds.parties() < PARTIES_MAX;
+    /// Puts something of `source` behind what it has here. While there is no room, what came last goes of the party that
+    /// takes most: `lost` is told whose accounts those are.
+    pub(crate) fn put(&mut self, source: Source, stored: Stored, mut lost: impl FnMut(AccountNumber)) {
+        let known = self.rounds.len_of(source) > 0 || self.rounds.waiting_parties() < PARTIES_MAX;
         let source = if known { source } else { OTHERS };
-        let mut dropped = None;
-        if self.rounds.len() >= MESSAGES_MAX || self.bytes + stored.what.bytes() > BYTES_MAX {
-            let longest = self.rounds.longest()?;
-            if self.rounds.len_of(source) >= self.rounds.len_of(longest) {
-                return Some(stored.account);
+        while self.bytes + stored.bytes() > BYTES_MAX {
+            let heaviest = self.rounds.heaviest().expect("what is full has something");
+            if self.rounds.weight_of(source) >= self.rounds.weight_of(heaviest) {
+                return lost(stored.account);
             }
-            let last = self.rounds.change(longest, VecDeque::pop_back)?;
-            self.bytes -= last.what.bytes();
-            dropped = Some(last.account);
+            let last = self.rounds.change(heaviest, Line::drop_last).expect("the heaviest has something");
+            self.bytes -= last.bytes();
+            lost(last.account);
         }
-        self.bytes += stored.what.bytes();
-        self.rounds.change(source, |waiting| waiting.push_back(stored));
-        dropped
+        self.bytes += stored.bytes();
+        let opened = COST_OF_OPENING + stored.what.bytes() / OPENED_DIVISOR;
+        self.rounds.change(source, |line| line.push(stored));
+        self.rounds.charge(source, opened as u64);
     }
 
     /// The next one, and whose it is.
     pub(crate) fn next(&mut self) -> Option<(Source, Stored)> {
         let (source, stored) = self.rounds.next()?;
-        self.bytes -= stored.what.bytes();
+        self.bytes -= stored.bytes();
         Some((source, stored))
     }
 
@@ -126,14 +173,20 @@ mod tests {
         Stored { from: Address::NONE, account: AccountNumber::SHARED, what }
     }
 
+    /// How many were lost by putting so many.
+    fn put(backlog: &mut Backlog, source: u64, bytes: usize, count: usize) -> usize {
+        let mut lost = 0;
+        (0..count).for_each(|_| backlog.put(Source(source), stored(bytes), |_| lost += 1));
+        assert!(backlog.bytes <= BYTES_MAX);
+        lost
+    }
+
     #[test]
     fn a_flood_drops_its_own_and_leaves_room() {
         let mut backlog = Backlog::new();
-        let dropped = (0..3 * MESSAGES_MAX).filter(|_| backlog.put(Source(1), stored(100)).is_some()).count();
-        assert_eq!(dropped, 2 * MESSAGES_MAX);
-        for _ in 0..100 {
-            assert!(backlog.put(Source(2), stored(100)).is_some(), "one of the flood goes for it");
-        }
+        let most = BYTES_MAX / (100 + COST_OF_ITEM);
+        assert_eq!(put(&mut backlog, 1, 100, 3 * most), 2 * most);
+        assert_eq!(put(&mut backlog, 2, 100, 100), 100, "one of the flood goes for each");
         let mut of_victim = 0;
         for _ in 0..250 {
             let (source, _) = backlog.next().unwrap();
@@ -143,15 +196,19 @@ mod tests {
         assert_eq!(of_victim, 100, "it waits for the flood");
     }
 
+    /// Few long messages take more than many short ones.
     #[test]
-    fn bytes_are_bounded_and_all_come_out() {
+    fn who_takes_most_loses_and_bytes_are_bounded() {
         let mut backlog = Backlog::new();
-        for source in 0..1000 {
-            backlog.put(Source(source % 200), stored(64 << 10));
-            assert!(backlog.bytes <= BYTES_MAX && backlog.rounds.parties() <= PARTIES_MAX + 1);
+        assert_eq!(put(&mut backlog, 1, 80, 400), 0);
+        assert!(put(&mut backlog, 2, 64 << 10, 2000) > 1000);
+        assert_eq!(backlog.rounds.len_of(Source(1)), 400, "long messages push short ones out");
+        for source in 3..1000 {
+            put(&mut backlog, source, 64 << 10, 1);
+            assert!(backlog.rounds.waiting_parties() <= PARTIES_MAX + 1);
         }
-        let taken = std::iter::from_fn(|| backlog.next()).count();
-        assert_eq!((taken, backlog.bytes), (BYTES_MAX >> 16, 0));
+        while backlog.next().is_some() {}
+        assert_eq!(backlog.bytes, 0);
         assert!(backlog.is_empty());
     }
 }

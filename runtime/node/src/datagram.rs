@@ -9,7 +9,7 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use yonder_board::{AccountNumber, Admission, Source};
+use yonder_board::{AccountNumber, Admission, Source, may_be_put_off};
 use yonder_datagram::{Address, DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait};
 use yonder_units::Nanos;
 use yonder_wire::{Direction, ErrorCode, Header, Kind, Message};
@@ -26,12 +26,13 @@ use crate::stats::Batch;
 const BATCH_DATAGRAMS: usize = 32;
 /// Room for the longest datagram.
 const DATAGRAM_BYTES: usize = 64 << 10;
-/// Batches that are taken in for one that is executed, while there is a backlog.
-const BATCHES_TAKEN_MAX: usize = 8;
+/// Datagrams after which no more are taken in before some are executed, while there is a backlog. Those that have come
+/// as trains may be more by what one batch has.
+const TAKEN_MAX: usize = 256;
 /// For how long after two senders have met there may be a backlog.
 const CROWD_TIME: Nanos = 100_000_000;
 /// Whoever is so far beyond its limit is not even answered.
-const DEAF_AFTER: Nanos = 100_000_000;
+const DEAF_AFTER: Nanos = 250_000_000;
 
 /// Those who have not shown where they are.
 const STRANGERS: Source = Source(u64::MAX - 1);
@@ -60,7 +61,9 @@ pub(crate) fn serve(server: Server, socket: &Arc<UdpSocket>, polling: Polling) {
             Ok(0) if !has_backlog => waiting.pause(),
             Ok(filled) => {
                 waiting.end();
-                if has_backlog || (filled == BATCH_DATAGRAMS && desk.is_crowded()) {
+                // A train is one of what was filled, and has many.
+                let is_full = filled == BATCH_DATAGRAMS || received.datagrams().count() >= BATCH_DATAGRAMS;
+                if has_backlog || (is_full && desk.is_crowded()) {
                     desk.take_in(&mut received, filled);
                     desk.serve_backlog();
                 } else {
@@ -113,12 +116,18 @@ impl Desk<'_> {
         let shared = Arc::clone(&self.server.shared);
         let mut batch = Batch::default();
         let now = yonder_clock::now();
-        for _ in 0..BATCHES_TAKEN_MAX {
+        let mut taken = 0;
+        while filled > 0 {
             for datagram in received.datagrams_mut() {
+                taken += 1;
                 let from = *datagram.from;
                 let (source, account, what) = match self.open(datagram.bytes, datagram.is_cut, &from, now) {
                     Arrived::Message(message, wrap) => {
                         let (source, account) = self.account_of(&message.header, wrap, &from, now);
+                        if may_be_put_off(&message.header) && self.is_deaf_to(account, now) {
+                            shared.board.accounts().get(account).shed(1);
+                            continue;
+                        }
                         (source, account, What::execute(&message, wrap))
                     }
                     Arrived::Refused(request, code) => {
@@ -129,16 +138,21 @@ impl Desk<'_> {
                         continue;
                     }
                 };
-                if let Some(loser) = self.backlog.put(source, Stored { from, account, what }) {
-                    shared.board.accounts().get(loser).shed(1);
-                }
+                let lost = |account| shared.board.accounts().get(account).shed(1);
+                self.backlog.put(source, Stored { from, account, what }, lost);
             }
-            if filled < BATCH_DATAGRAMS {
+            if filled < BATCH_DATAGRAMS || taken >= TAKEN_MAX {
                 break;
             }
             filled = received.receive(self.socket.as_fd(), Wait::Never).unwrap_or(0);
         }
         self.server.end_batch(&mut batch);
+    }
+
+    /// Whether an account owes so much that its requests are not even refused.
+    fn is_deaf_to(&self, account: AccountNumber, now: Nanos) -> bool {
+        let admission = self.server.shared.board.accounts().get(account).admits(now);
+        matches!(admission, Admission::From(due) if due.saturating_sub(now) >= DEAF_AFTER)
     }
 
     /// Executes as much of the backlog as one batch has.
@@ -206,9 +220,10 @@ impl Desk<'_> {
         let account = self.server.shared.board.accounts().get(asker.account);
         if let Admission::From(due) = account.admits(now)
             && message.header.direction == Direction::Request
+            && may_be_put_off(&message.header)
         {
             account.shed(1);
-            if due - now < DEAF_AFTER {
+            if due.saturating_sub(now) < DEAF_AFTER {
                 batch.answered(&message.header, ErrorCode::Busy as u16);
                 let bytes = refuse(&message.header, now, ErrorCode::Busy, reply);
                 let bytes = self.server.gate.close(asker.wrap, reply, bytes);

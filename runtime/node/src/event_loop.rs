@@ -147,13 +147,15 @@ pub(crate) struct EventLoop {
     /// Those that have something to do, by sender.
     ready: Rounds<Source, VecDeque<u64>>,
     /// Those that are not read from until a time.
-    held: BinaryHeap<Reverse<(Nanos, u64)>>,
+    /// In the order in which they were held, where the time is the same.
+    held: BinaryHeap<Reverse<(Nanos, u64, u64)>>,
+    held_count: u64,
 }
 
 impl EventLoop {
     pub(crate) fn new(server: Server, poll: Poll) -> Self {
         let ready = Rounds::new(QUANTUM, usize::MAX);
-        Self { server, poll, connections: HashMap::new(), ready, held: BinaryHeap::new() }
+        Self { server, poll, connections: HashMap::new(), ready, held: BinaryHeap::new(), held_count: 0 }
     }
 
     /// The body of the thread: serves until the node stops.
@@ -176,7 +178,7 @@ impl EventLoop {
                 self.take_arrivals();
             }
             for token in ready.drain(..) {
-                self.is_ready(token);
+                self.has_event(token);
             }
             // Each of those that are ready now has a turn before the kernel is asked for others.
             for _ in 0..self.ready.len() {
@@ -224,6 +226,19 @@ impl EventLoop {
         }
     }
 
+    /// The kernel says something of a connection.
+    fn has_event(&mut self, token: u64) {
+        let is_broken = |served: &Served| served.is_held && served.waits_for.is_empty();
+        if self.connections.get(&token).is_some_and(is_broken) {
+            // Nothing is waited for, so it is broken, and the kernel would go on saying so.
+            if let Some(served) = self.connections.remove(&token) {
+                close(&self.server.shared, &served.connection, Closed::Gone(Errno::PIPE));
+            }
+            return;
+        }
+        self.is_ready(token);
+    }
+
     /// A connection is to have a turn.
     fn is_ready(&mut self, token: u64) {
         if let Some(served) = self.connections.get_mut(&token)
@@ -239,12 +254,14 @@ impl EventLoop {
         let Some(served) = self.connections.get_mut(&token) else { return };
         served.is_ready = false;
         let now = yonder_clock::now();
-        let credit = match self.server.shared.board.accounts().get(served.connection.account()).admits(now) {
-            Admission::Now if is_alone => TURN_ALONE,
+        let account = self.server.shared.board.accounts().get(served.connection.account());
+        let credit = match account.admits(now) {
+            Admission::Now if is_alone && !account.has_rates() => TURN_ALONE,
             Admission::Now => QUANTUM as usize,
             Admission::From(due) => {
                 if !std::mem::replace(&mut served.is_held, true) {
-                    self.held.push(Reverse((due, token)));
+                    self.held_count += 1;
+                    self.held.push(Reverse((due, self.held_count, token)));
                 }
                 0
             }
@@ -275,13 +292,13 @@ impl EventLoop {
 
     /// How long none of those that are held up may go on; `None` if none is.
     fn until_one_may_go_on(&self) -> Option<Duration> {
-        let Reverse((due, _)) = self.held.peek()?;
+        let Reverse((due, ..)) = self.held.peek()?;
         Some(Duration::from_nanos(due.saturating_sub(yonder_clock::now())))
     }
 
     /// Those that were held up until now are ready.
     fn let_go_on(&mut self) {
-        while let Some(Reverse((due, token))) = self.held.peek().copied()
+        while let Some(Reverse((due, _, token))) = self.held.peek().copied()
             && due <= yonder_clock::now()
         {
             self.held.pop();

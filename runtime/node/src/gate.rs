@@ -161,8 +161,9 @@ impl Doors {
         let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
         made.retain(|_, (of, _)| *of == hour);
         let (_, count) = made.entry(source).or_insert((hour, 0));
-        *count += 1;
-        *count <= SESSIONS_PER_HOUR
+        let may = *count < SESSIONS_PER_HOUR;
+        *count += u32::from(may);
+        may
     }
 
     /// A number for one who wants a session.

@@ -18,6 +18,11 @@ pub(crate) trait Waiting: Default {
 
     /// How many wait.
     fn len(&self) -> usize;
+
+    /// How much they take, of what is bounded.
+    fn weight(&self) -> usize {
+        self.len()
+    }
 }
 
 impl<T> Waiting for VecDeque<T> {
@@ -67,6 +72,16 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         self.parties.len()
     }
 
+    /// Parties that have items.
+    pub(crate) fn waiting_parties(&self) -> usize {
+        self.parties.iter().filter(|party| party.waiting.len() > 0).count()
+    }
+
+    /// How much of what is bounded a party takes.
+    pub(crate) fn weight_of(&self, key: K) -> usize {
+        self.parties.iter().find(|party| party.key == key).map_or(0, |party| party.waiting.weight())
+    }
+
     /// What waits of a party.
     pub(crate) fn len_of(&self, key: K) -> usize {
         self.parties.iter().find(|party| party.key == key).map_or(0, |party| party.waiting.len())
@@ -88,9 +103,9 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         said
     }
 
-    /// The party that has most items.
-    pub(crate) fn longest(&self) -> Option<K> {
-        self.parties.iter().max_by_key(|party| party.waiting.len()).map(|party| party.key)
+    /// The party that takes most of what is bounded.
+    pub(crate) fn heaviest(&self) -> Option<K> {
+        self.parties.iter().max_by_key(|party| party.waiting.weight()).map(|party| party.key)
     }
 
     /// The next item, and whose it is: of the parties that owe nothing, each has one turn before one has another.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use yonder_board::{AccountNumber, FastPath, Handled, Path, Source, is_for_tenant, path_of};
+use yonder_board::{AccountNumber, FastPath, Handled, Path, Source, is_for_tenant, may_be_put_off, path_of};
 use yonder_units::{Nanos, Narrow};
 use yonder_wire::{Body, CODE_AT, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
 
@@ -136,7 +136,9 @@ impl Server {
             Some(answer_to) if !is_of_use(&answer_to) => ErrorCode::Unsupported,
             // Only nodes move regions.
             Some(answer_to) if message.header.kind == Kind::Adopt && answer_to.is_of_tenant() => ErrorCode::NotAllowed,
-            Some(_) if !self.shared.board.accounts().get(account).admits_work(now) => {
+            Some(_)
+                if may_be_put_off(&message.header) && !self.shared.board.accounts().get(account).admits_work(now) =>
+            {
                 self.shared.board.accounts().get(account).shed(1);
                 ErrorCode::Busy
             }

@@ -142,8 +142,9 @@ fn make(place: &Place, socket: TcpStream, ip: IpAddr) -> Result<(), String> {
     let tenant = tenant.map(|name| shared.doors.tenant(name).ok_or("the node knows as many tenants as it can"));
     let tenant = tenant.transpose()?;
     if let Some(tenant) = tenant {
-        let limits = peer.limits().unwrap_or_default().parse::<TenantLimits>().map_err(|error| words(&error))?;
-        shared.board.accounts().limit(tenant, limits);
+        let (text, since) = peer.limits().map_or(("", 0), |limits| (limits.text.as_str(), limits.since));
+        let limits = text.parse::<TenantLimits>().map_err(|error| words(&error))?;
+        shared.board.accounts().limit(tenant, limits, since);
     }
     let now = yonder_clock::now();
     let grant = shared.doors.session(tenant, ip, request.protection, shared.incarnation, now);

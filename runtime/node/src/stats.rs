@@ -81,6 +81,9 @@ pub(crate) struct Counters {
     pub(crate) allocated_bytes: AtomicU64,
 }
 
+/// Requests after which an account is charged, though the batch goes on: trains of datagrams may have thousands.
+const SETTLED_AFTER: u64 = 32;
+
 /// What one batch of requests adds.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
 pub(crate) struct Batch {
@@ -134,6 +137,9 @@ impl Batch {
         self.own_requests += 1;
         self.own_bytes += bytes as u64;
         self.bytes += bytes as u64;
+        if self.own_requests >= SETTLED_AFTER {
+            self.settle(accounts, now);
+        }
     }
 
     /// Charges the account that was seen last.
