@@ -23,7 +23,7 @@ impl Host {
     pub fn of(address: IpAddr) -> Self {
         Self(match address.to_canonical() {
             IpAddr::V6(address) => Ipv6Addr::from_bits(address.to_bits() >> 64 << 64).into(),
-            other => other,
+            address @ IpAddr::V4(_) => address,
         })
     }
 
