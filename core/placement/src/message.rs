@@ -129,6 +129,9 @@ pub struct MoveOrder {
     pub bytes: u64,
     /// The target.
     pub to: NodeId,
+    /// What the target is called, in a cluster in which nodes have names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Where the target is reached.
     pub urls: Vec<String>,
     /// The owner's capability at the target.
@@ -306,6 +309,9 @@ pub struct Placement {
     pub region: u32,
     /// The node.
     pub node: NodeId,
+    /// What it is called, in a cluster in which nodes have names: no other is to be taken for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
     /// Where it is reached, best first.
     pub urls: Vec<String>,
     /// Bytes of its pages.

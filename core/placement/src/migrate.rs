@@ -41,6 +41,7 @@ impl Controller {
     pub(crate) fn move_order(&self, (pid, region): (Pid, u32)) -> Option<MoveOrder> {
         let moving = self.state.regions.get(&(pid, region))?.moving?;
         let Some(Presence::Ready(capabilities)) = self.state.presences.get(&(pid, moving.to)) else { return None };
+        let target = &self.state.nodes.get(&moving.to)?.facts;
         Some(MoveOrder {
             id: moving.id,
             pid,
@@ -48,7 +49,8 @@ impl Controller {
             address: u64::from(region) * self.config.region_bytes,
             bytes: self.config.region_bytes,
             to: moving.to,
-            urls: self.state.nodes.get(&moving.to)?.facts.urls.clone(),
+            name: target.name.clone(),
+            urls: target.urls.clone(),
             capability: capabilities.owner,
         })
     }

@@ -66,8 +66,8 @@ impl Controller {
         let node = self.state.regions.get(&(pid, region))?.owner;
         let Some(Presence::Ready(capabilities)) = self.state.presences.get(&(pid, node)) else { return None };
         let facts = &self.state.nodes.get(&node)?.facts;
-        let (urls, page_bytes) = (facts.urls.clone(), facts.page_bytes);
-        Some(Placement { region, node, urls, page_bytes, capability: choose(capabilities) })
+        let (name, urls, page_bytes) = (facts.name.clone(), facts.urls.clone(), facts.page_bytes);
+        Some(Placement { region, node, name, urls, page_bytes, capability: choose(capabilities) })
     }
 
     fn take(&mut self, pid: Pid, part: &Part) {

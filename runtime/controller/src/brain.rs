@@ -6,11 +6,10 @@
 //! revoked, since then ends the connection at the next line.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use yonder_identity::{Peer as Identity, Role, Stream};
+use yonder_identity::{Host, Peer as Identity, Role, Stream};
 use yonder_placement::{Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, Ticket};
 use yonder_units::Nanos;
 
@@ -29,7 +28,7 @@ pub(crate) struct PeerId(pub(crate) u64);
 #[derive(Debug)]
 pub(crate) enum Arrival {
     /// A connection that was let in: where it is from, and who it is if names are asked for.
-    Peer(PeerId, Stream, IpAddr, Option<Identity>),
+    Peer(PeerId, Stream, Host, Option<Identity>),
     /// A line of it, with its part of what all lines may have.
     Line(PeerId, Instant, Box<ToController>, Option<Share>),
     /// Its end, and why if it broke the protocol.
@@ -41,7 +40,7 @@ pub(crate) enum Arrival {
 #[derive(Debug)]
 struct Peer {
     outbox: Outbox,
-    source: IpAddr,
+    source: Host,
     identity: Option<Identity>,
     /// When its certificate was looked at last.
     checked: Instant,

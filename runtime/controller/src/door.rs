@@ -1,20 +1,19 @@
 //! How connections begin: [`dial`] at a node or client, [`Door`] at the controller, with a credential or without.
 
-use std::collections::BTreeMap;
 use std::io::{self, Read as _, Write as _};
-use std::net::{IpAddr, Shutdown, TcpStream, ToSocketAddrs};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use yonder_identity::{Credential, HANDSHAKE_TIMEOUT, HandshakeError, Peer, Role, Stream, accept, connect};
+use yonder_identity::{
+    Credential, HANDSHAKE_TIMEOUT, HandshakeError, Host, Peer, Place, Places, Role, Stream, accept, connect,
+};
 
 use crate::lines::{CLIENT_LINE_BYTES_MAX, line_of};
 use crate::messages::FromController;
 
-/// Handshakes at a time from which on an address has only one.
-const HANDSHAKES_MAX: usize = 512;
-/// Most of them from one address.
-const HANDSHAKES_PER_SOURCE_MAX: usize = 128;
+/// Handshakes at a time. One of a host that has fewer than others takes the place of one of theirs.
+pub(crate) const HANDSHAKES_MAX: usize = 256;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -68,31 +67,45 @@ fn reach(address: &str, timeout: Duration) -> io::Result<TcpStream> {
 #[derive(Clone, Debug)]
 pub(crate) struct Door {
     credential: Option<Arc<Credential>>,
-    shaking: Arc<Mutex<BTreeMap<IpAddr, usize>>>,
+    places: Arc<Places<Host>>,
 }
 
-/// A handshake that counts for as long as it lasts.
-struct Shaking<'door> {
-    door: &'door Door,
-    source: IpAddr,
+/// A connection that nobody knows yet: it has a place among handshakes if names are asked for.
+pub(crate) struct Visit {
+    socket: TcpStream,
+    place: Option<Place<Host>>,
 }
 
 impl Door {
     pub(crate) fn new(credential: Option<Arc<Credential>>) -> Self {
-        Self { credential, shaking: Arc::default() }
+        Self { credential, places: Places::new(HANDSHAKES_MAX) }
+    }
+
+    /// Whether names are asked for.
+    pub(crate) fn asks(&self) -> bool {
+        self.credential.is_some()
+    }
+
+    /// A visit of one who has just connected; `None` if there is no place for it. Its end may come early, if another
+    /// one needs the place.
+    pub(crate) fn visit(&self, socket: TcpStream, source: Host) -> Option<Visit> {
+        if !self.asks() {
+            return Some(Visit { socket, place: None });
+        }
+        let place = self.places.take(source, &socket, Instant::now() + HANDSHAKE_TIMEOUT)?;
+        Some(Visit { socket, place: Some(place) })
     }
 
     /// Who it is, if names are asked for. An error says why it is not let in, and the other end has been told.
-    pub(crate) fn let_in(&self, socket: TcpStream, source: IpAddr) -> Result<(Stream, Option<Peer>), String> {
-        let Some(credential) = &self.credential else { return Ok((socket.into(), None)) };
-        let _shaking = self.begin(source).ok_or("too many are at the door")?;
-        let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+    pub(crate) fn let_in(&self, visit: Visit) -> Result<(Stream, Option<Peer>), String> {
+        let Visit { socket, place } = visit;
+        let (Some(credential), Some(place)) = (&self.credential, place) else { return Ok((socket.into(), None)) };
         if speaks_json(&socket).map_err(|error| error.to_string())? {
             let cause = "this controller asks who you are: type --identity FILE or --key FILE".to_owned();
-            tell(&socket, &FromController::TurnedAway { cause });
+            tell(&socket, &FromController::TurnedAway { cause }, place.deadline());
             return Err("it has no identity".to_owned());
         }
-        let (stream, peer) = accept(credential, socket, deadline).map_err(|error| error.to_string())?;
+        let (stream, peer) = accept(credential, socket, place.deadline()).map_err(|error| error.to_string())?;
         Ok((stream.into(), Some(peer)))
     }
 
@@ -101,35 +114,11 @@ impl Door {
         let Some(credential) = &self.credential else { return Ok(()) };
         credential.check(peer).map_err(|error| error.to_string())
     }
-
-    fn begin(&self, source: IpAddr) -> Option<Shaking<'_>> {
-        let mut shaking = self.shaking.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = shaking.get(&source).copied().unwrap_or(0);
-        let is_crowded = || own > 0 && shaking.values().sum::<usize>() >= HANDSHAKES_MAX;
-        if own >= HANDSHAKES_PER_SOURCE_MAX || is_crowded() {
-            return None;
-        }
-        *shaking.entry(source).or_default() += 1;
-        Some(Shaking { door: self, source })
-    }
-}
-
-impl Drop for Shaking<'_> {
-    fn drop(&mut self) {
-        let mut shaking = self.door.shaking.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(own) = shaking.get_mut(&self.source) {
-            *own -= 1;
-            if *own == 0 {
-                shaking.remove(&self.source);
-            }
-        }
-    }
 }
 
 /// Says something to a peer that is not let in. What it has sent is read, or the system would throw away what it is
 /// told.
-fn tell(mut socket: &TcpStream, line: &FromController) {
-    let deadline = Instant::now() + HANDSHAKE_TIMEOUT;
+fn tell(mut socket: &TcpStream, line: &FromController, deadline: Instant) {
     let _ = socket.write_all(&line_of(line)).and_then(|()| socket.shutdown(Shutdown::Write));
     let (mut unread, mut bytes) = (CLIENT_LINE_BYTES_MAX, [0; 1024]);
     while Instant::now() < deadline && unread > 0 {

@@ -29,4 +29,6 @@ pub use client::{ClientError, ControllerClient, OpenedSpace, Space};
 pub use link::{LinkCondition, LinkError, NodeLink};
 pub use messages::{FromController, ToController};
 pub use server::{ControllerError, ControllerServer};
-pub use store::{EmbeddedStore, EtcdStore, Leadership, MemoryStore, Store, StoreError, Write};
+pub use store::{
+    EmbeddedStore, EtcdAccess, EtcdCertificate, EtcdStore, EtcdTls, Leadership, MemoryStore, Store, StoreError, Write,
+};

@@ -1,7 +1,7 @@
 //! [`ControllerServer`]: the listening socket, a reader thread for each connection, and the brain's thread.
 
 use std::io::{self, ErrorKind};
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,13 +10,13 @@ use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use yonder_identity::{Credential, Peer, Role, Stream};
+use yonder_identity::{Credential, Host, Peer, Role, Stream};
 use yonder_placement::{ClusterId, Config, ConfigError, Controller, RestoreError};
 
 use crate::brain::{Arrival, Brain, PeerId};
-use crate::door::Door;
-use crate::lines::{Budget, LINE_TIME_MAX, LineReader, Speaker};
-use crate::messages::ToController;
+use crate::door::{Door, Visit};
+use crate::lines::{Budget, LINE_TIME_MAX, LineReader, Speaker, send_line};
+use crate::messages::{FromController, ToController};
 use crate::store::{self, Store, StoreError};
 
 /// Most connections at a time.
@@ -188,7 +188,7 @@ impl Acceptor {
                 return;
             }
             match accepted {
-                Ok((stream, from)) => self.serve(PeerId(number), stream, from.ip().to_canonical(), &peers),
+                Ok((stream, from)) => self.serve(PeerId(number), stream, Host::of(from.ip()), &peers),
                 // A connection that ended before it was accepted, or no descriptor is free: others may end soon.
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
@@ -199,8 +199,10 @@ impl Acceptor {
     }
 
     /// Starts the reader of a connection. A connection too many, or a broken one, is dropped.
-    fn serve(&self, id: PeerId, stream: TcpStream, source: IpAddr, peers: &Arc<AtomicUsize>) {
-        if peers.load(Ordering::Relaxed) >= PEERS_MAX {
+    fn serve(&self, id: PeerId, stream: TcpStream, source: Host, peers: &Arc<AtomicUsize>) {
+        // Those whose names are asked for take a place once they are known: else strangers would have all places.
+        let counted = if self.door.asks() { None } else { Some(Counted::one_of(peers)) };
+        if counted.as_ref().is_some_and(Option::is_none) {
             tracing::warn!("more than {PEERS_MAX} connections: one was refused");
             return;
         }
@@ -211,19 +213,19 @@ impl Acceptor {
         if prepared.is_err() {
             return;
         }
+        let Some(visit) = self.door.visit(stream, source) else {
+            tracing::warn!(%source, "too many members shake hands: a connection was refused");
+            return;
+        };
         let reader = Reader {
             id,
             source,
             door: self.door.clone(),
+            peers: Arc::clone(peers),
             budget: self.budget.clone(),
             arrivals: self.arrivals.clone(),
         };
-        peers.fetch_add(1, Ordering::Relaxed);
-        let counted = Counted(Arc::clone(peers));
-        let read = move || {
-            let _counted = counted;
-            reader.run(stream);
-        };
+        let read = move || reader.run(visit, counted.flatten());
         let thread = thread::Builder::new().name("yonder-read".to_owned()).stack_size(READER_STACK_BYTES);
         if let Err(error) = thread.spawn(read) {
             tracing::warn!(%error, "no thread is left for a connection: it was refused");
@@ -234,6 +236,15 @@ impl Acceptor {
 /// One of [`PEERS_MAX`].
 struct Counted(Arc<AtomicUsize>);
 
+impl Counted {
+    /// `None` if there are so many.
+    fn one_of(peers: &Arc<AtomicUsize>) -> Option<Self> {
+        let more = |count: usize| (count < PEERS_MAX).then_some(count + 1);
+        peers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
+        Some(Self(Arc::clone(peers)))
+    }
+}
+
 impl Drop for Counted {
     fn drop(&mut self) {
         self.0.fetch_sub(1, Ordering::Relaxed);
@@ -243,17 +254,24 @@ impl Drop for Counted {
 /// What the thread of a connection does: lets it in, and passes its lines on.
 struct Reader {
     id: PeerId,
-    source: IpAddr,
+    source: Host,
     door: Door,
+    peers: Arc<AtomicUsize>,
     budget: Budget,
     arrivals: SyncSender<Arrival>,
 }
 
 impl Reader {
-    fn run(&self, socket: TcpStream) {
-        let (stream, peer) = match self.door.let_in(socket, self.source) {
+    /// One that is counted already goes on being so.
+    fn run(&self, visit: Visit, counted: Option<Counted>) {
+        let (stream, peer) = match self.door.let_in(visit) {
             Ok(let_in) => let_in,
             Err(cause) => return tracing::warn!(cause, source = %self.source, "a connection was not let in"),
+        };
+        let Some(_counted) = counted.or_else(|| Counted::one_of(&self.peers)) else {
+            let cause = format!("this controller has {PEERS_MAX} connections already: end some first");
+            let _ = send_line(&stream, &FromController::TurnedAway { cause });
+            return;
         };
         let speaker = match peer.as_ref().and_then(Peer::role) {
             Some(Role::Node) => Speaker::Long,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use yonder_mapping::Mapping;
 
-use crate::lane::{Lane, NodeAddress, NodeSession};
+use crate::lane::{Lane, NodeAddress};
 use crate::queue::{LaneQueuePair, lane_config};
 use crate::space::Space;
 use crate::url::settings_of;
@@ -22,16 +22,17 @@ pub struct RemoteFabric {
 }
 
 impl RemoteFabric {
-    /// Connects to the node at `tcp://host:port` or `udp://host:port`, perhaps with `?lease=60s&protection=authenticated` or
-    /// one of these behind it. Blocks for
-    /// some seconds at most.
+    /// Connects to the node at `tcp://host:port` or `udp://host:port`, perhaps with some of
+    /// `?lease=60s&name=n1&protection=authenticated` behind it. Blocks for some seconds at most.
     pub fn connect(url: &str) -> Result<Self, FabricError> {
         let (url, settings) = settings_of(url)?;
         let mut refused = String::new();
         for address in NodeAddress::resolve(url)? {
-            match Lane::open(&address, CONTROL_OPERATIONS_MAX, &Arc::new(NodeSession::protecting(settings.protection)))
-            {
-                Ok(opened) => return Ok(Self { address, space: Space::create(url, opened.lane, settings.lease)? }),
+            match Lane::open(&address, CONTROL_OPERATIONS_MAX, &Arc::new(settings.session())) {
+                Ok(opened) => {
+                    let space = Space::create(url, opened.lane, settings.lease_of_fabric())?;
+                    return Ok(Self { address, space });
+                }
                 Err(error) => refused = error.to_string(),
             }
         }

@@ -105,7 +105,7 @@ impl ShmFabric {
         let socket = opened.lane.clone_socket().map_err(|error| refused(error.to_string()))?;
         let watcher = Watcher::new(socket, &session).map_err(|error| refused(error.to_string()))?;
         let reserved = bytes.saturating_mul(RESERVED_PER_BYTE);
-        let space = Space::create(url, opened.lane, settings.lease)?;
+        let space = Space::create(url, opened.lane, settings.lease_of_fabric())?;
         let far = Far::new(reserved, page_bytes, (session, Some(watcher)), Arc::clone(space.lease()))
             .map_err(|error| refused(error.to_string()))?;
         let allocations = Mutex::new(Allocations { local: Ranges::new(reserved), remote: HashMap::new() });

@@ -19,7 +19,7 @@ use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission, T
 
 use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, call};
 use crate::lease::{self, Lease};
-use crate::url::{node_url, shm_path, without_lease};
+use crate::url::{node_url, settings_of, shm_path};
 use crate::{FabricError, RemoteAddress};
 
 /// How long the node keeps the memory of a fabric's program that it no longer hears of.
@@ -199,7 +199,7 @@ impl Shared {
 /// Ends the address space that a program has made on the node at `url`, which is no more: nobody waits for its lease
 /// then.
 pub fn end_space(url: &str, credentials: Credentials) -> Result<(), FabricError> {
-    let url = without_lease(node_url(url));
+    let (url, settings) = settings_of(node_url(url))?;
     let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
     let addresses = match url.split_once("://") {
         Some(("shm", _)) => vec![NodeAddress::Unix(shm_path(url)?.to_owned())],
@@ -207,7 +207,7 @@ pub fn end_space(url: &str, credentials: Credentials) -> Result<(), FabricError>
     };
     let mut refused = String::new();
     for address in addresses {
-        match Lane::open(&address, 1, &Arc::new(NodeSession::default())) {
+        match Lane::open(&address, 1, &Arc::new(settings.session())) {
             Ok(mut opened) => {
                 let ended = call(&mut opened.lane, &operation(Kind::DestroySpace, credentials, 0, 0, &[]), &[]);
                 return ended.map(drop).map_err(|error| unreachable(error.to_string()));

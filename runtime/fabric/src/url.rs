@@ -7,9 +7,11 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use yonder_identity::check_name;
 use yonder_session::Protection;
 use yonder_units::{Nanos, parse_duration};
 
+use crate::lane::NodeSession;
 use crate::space::LEASE;
 use crate::stored::{Form as _, lz4::Lz4, seal::Seal};
 use crate::{
@@ -134,30 +136,40 @@ pub(crate) fn shm_path(url: &str) -> Result<&Path, FabricError> {
 
 /// What may be asked of a node behind its address.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct NodeSettings {
-    /// How long the node keeps memory that it no longer hears of.
-    pub(crate) lease: Duration,
+pub(crate) struct NodeSettings<'a> {
+    /// How long the node keeps memory that it no longer hears of, if that is said.
+    pub(crate) lease: Option<Duration>,
+    /// What the node is called: no other is taken for it.
+    pub(crate) name: Option<&'a str>,
     /// What is done to each message, if the node wants to know who asks.
     pub(crate) protection: Protection,
 }
 
 /// The URL of a node without its settings, and what they ask for.
-pub(crate) fn settings_of(url: &str) -> Result<(&str, NodeSettings), FabricError> {
-    let mut asked = NodeSettings { lease: LEASE, protection: Protection::Encrypted };
+pub(crate) fn settings_of(url: &str) -> Result<(&str, NodeSettings<'_>), FabricError> {
+    let mut asked = NodeSettings { lease: None, name: None, protection: Protection::Encrypted };
     let Some((node, settings)) = url.split_once('?') else { return Ok((url, asked)) };
     for setting in settings.split('&') {
         match setting.split_once('=') {
             Some(("lease", text)) => {
                 let lease = parse_duration(text).ok().filter(|lease| *lease >= LEASE_MIN);
-                asked.lease = lease.ok_or_else(|| bad(url, "has no lease of at least 1s: type ?lease=60s"))?;
+                asked.lease = Some(lease.ok_or_else(|| bad(url, "has no lease of at least 1s: type ?lease=60s"))?);
+            }
+            Some(("name", _)) if node.starts_with("shm://") => {
+                return Err(bad(url, "has a name, which nodes show over a network alone: type it without ?name="));
+            }
+            Some(("name", name)) => {
+                check_name(name)
+                    .map_err(|_| bad(url, "has no name of a node: type the one in its identity, ?name=n1"))?;
+                asked.name = Some(name);
             }
             Some(("protection", "encrypted")) => asked.protection = Protection::Encrypted,
             Some(("protection", "authenticated")) => asked.protection = Protection::Authenticated,
             _ => {
                 return Err(bad(
                     url,
-                    "has an unknown setting: type ?lease=60s or ?protection=authenticated behind the address, both with \
-                     & between, or nothing",
+                    "has an unknown setting: type ?lease=60s, ?name=NODE or ?protection=authenticated behind the \
+                     address, several with & between, or nothing",
                 ));
             }
         }
@@ -165,9 +177,16 @@ pub(crate) fn settings_of(url: &str) -> Result<(&str, NodeSettings), FabricError
     Ok((node, asked))
 }
 
-/// The URL of a node without its settings.
-pub(crate) fn without_lease(url: &str) -> &str {
-    url.split_once('?').map_or(url, |(node, _)| node)
+impl NodeSettings<'_> {
+    /// How long the node keeps the memory of a fabric.
+    pub(crate) fn lease_of_fabric(&self) -> Duration {
+        self.lease.unwrap_or(LEASE)
+    }
+
+    /// A node of which nothing is known yet, used like this.
+    pub(crate) fn session(&self) -> NodeSession {
+        NodeSession::protecting(self.protection).called(self.name.map(str::to_owned))
+    }
 }
 
 /// The pairs of `?key=value&key=value`.
@@ -215,6 +234,9 @@ mod tests {
             ("shm:///node.sock?lease=1ms", "at least 1s"),
             ("tcp://host:7000?latency=1us", "unknown setting"),
             ("tcp://host:7000?protection=some", "unknown setting"),
+            ("shm:///node.sock?name=n1", "over a network alone"),
+            ("tcp://host:7000?name=", "no name of a node"),
+            ("tcp://host:7000?name=N.1&lease=60s", "no name of a node"),
             ("emu://latency", "not a list of settings"),
             ("emu://?latency", "not a list of settings"),
             ("lz4+lz4+emu://", "compressed already"),

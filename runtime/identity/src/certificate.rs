@@ -23,6 +23,8 @@ use crate::role::Role;
 /// PKCS #8 of an Ed25519 key (RFC 8410), up to the 32 bytes of the key itself.
 const ED25519_PREFIX: [u8; 16] =
     [0x30, 0x2e, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2b, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
+/// Bytes of such a key.
+const ED25519_BYTES: usize = 32;
 /// Bytes of a serial number, the first bit of which is 0 (RFC 5280, section 4.1.2.2).
 const SERIAL_BYTES: usize = 16;
 /// A certificate is good from a little before it was made: clocks differ.
@@ -85,17 +87,12 @@ pub(crate) struct Signer {
 impl Signer {
     /// A new authority.
     pub(crate) fn generate() -> Result<Self, IdentityError> {
-        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(|error| IdentityError::crypto(&error))?;
-        Ok(Self::of(key))
+        Ok(Self::of(new_key()?))
     }
 
     /// The authority that all who have the key derive.
     pub(crate) fn derive(key: &SharedKey) -> Result<Self, IdentityError> {
-        let mut pkcs8 = Zeroizing::new(ED25519_PREFIX.to_vec());
-        pkcs8.reserve_exact(32);
-        pkcs8.extend_from_slice(key.authority_seed()?.as_ref());
-        let key = KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()), &PKCS_ED25519);
-        Ok(Self::of(key.map_err(|error| IdentityError::crypto(&error))?))
+        Ok(Self::of(key_of(&*key.authority_seed()?)?))
     }
 
     /// The authority whose key is this text.
@@ -154,8 +151,7 @@ impl Signer {
         serial: &[u8],
         validity: Validity,
     ) -> Result<Member, IdentityError> {
-        let key = KeyPair::generate_for(&PKCS_ED25519).map_err(|error| IdentityError::crypto(&error))?;
-        let key = SecretKeyPair(key);
+        let key = SecretKeyPair(new_key()?);
         let mut params = CertificateParams::default();
         params.distinguished_name = common_name(name);
         for domain in domains {
@@ -204,6 +200,24 @@ impl Signer {
         let signed = params.signed_by(&issuer).and_then(|list| list.pem());
         signed.map_err(|error| IdentityError::crypto(&error))
     }
+}
+
+/// A new key. It is written as all programs read it (PKCS #8, version 1): OpenSSL reads no keys of version 2, which the
+/// library makes.
+fn new_key() -> Result<KeyPair, IdentityError> {
+    let mut seed = Zeroizing::new([0; ED25519_BYTES]);
+    SystemRandom::new().fill(seed.as_mut()).map_err(|error| IdentityError::crypto(&error))?;
+    key_of(&seed)
+}
+
+/// The key that is made of these bytes.
+fn key_of(seed: &[u8; ED25519_BYTES]) -> Result<KeyPair, IdentityError> {
+    let mut pkcs8 = Zeroizing::new([0; ED25519_PREFIX.len() + ED25519_BYTES]);
+    let (head, rest) = pkcs8.split_at_mut(ED25519_PREFIX.len());
+    head.copy_from_slice(&ED25519_PREFIX);
+    rest.copy_from_slice(seed);
+    let key = KeyPair::from_pkcs8_der_and_sign_algo(&PrivatePkcs8KeyDer::from(pkcs8.as_slice()), &PKCS_ED25519);
+    key.map_err(|error| IdentityError::crypto(&error))
 }
 
 /// A random serial number.

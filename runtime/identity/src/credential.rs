@@ -1,13 +1,15 @@
 //! [`Credential`]: the file by which this process shows who it is, and knows who others are.
 //!
 //! The file, and the list of revoked certificates beside it, are looked at again at each handshake: a new certificate,
-//! or a longer list, counts from the next connection on. If a changed file cannot be read, what was read before goes on
-//! counting, and the log says so.
+//! or a longer list, counts from the next connection on. If a changed identity cannot be read, what was read before
+//! goes on counting, and the log says so. If the list cannot, no one is let in, or a revoked member would be. A list
+//! that was read counts for as long as the process lives: lists only grow, so one that is shorter, or has gone, is an
+//! older one.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rustls::client::{Resumption, WebPkiServerVerifier};
 use rustls::crypto::{CryptoProvider, ring};
@@ -16,7 +18,7 @@ use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKey
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use rustls::sign::{CertifiedKey, SingleCertAndKey};
-use rustls::{ClientConfig, RootCertStore, ServerConfig, version};
+use rustls::{CertificateError, ClientConfig, Error as TlsError, RootCertStore, ServerConfig, version};
 use webpki::{BorrowedCertRevocationList, CertRevocationList};
 use zeroize::Zeroizing;
 
@@ -24,7 +26,7 @@ use crate::authority::REVOKED_FILE;
 use crate::certificate::Signer;
 use crate::key::{self, SharedKey};
 use crate::peer::Peer;
-use crate::private_file::{read_public, read_secret};
+use crate::private_file::{read_list, read_secret};
 use crate::role::Role;
 use crate::{HandshakeError, IdentityError};
 
@@ -35,30 +37,63 @@ const KEY_VARIABLE: &str = "YONDER_KEY";
 /// A certificate with its key and authority, or a shared key. Any thread may use it.
 pub struct Credential {
     path: PathBuf,
-    loaded: Mutex<(Stamps, Arc<Loaded>)>,
+    held: Mutex<Held>,
+}
+
+/// What was read last.
+struct Held {
+    stamps: Stamps,
+    shown: Shown,
+    loaded: Arc<Loaded>,
+    /// What is wrong with the list; no one is let in then.
+    problem: Option<String>,
+    /// How often the files have changed.
+    changes: u64,
 }
 
 /// What tells one content of the two files from another.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 struct Stamps([Option<Stamp>; 2]);
 
-/// Inode, bytes, seconds and nanoseconds of the last change.
-type Stamp = (u64, u64, i64, i64);
+/// Inode, bytes, owner and mode, and seconds and nanoseconds of the last change of any of it.
+type Stamp = (u64, u64, u32, u32, i64, i64);
+
+/// What the file itself has.
+struct Shown {
+    certified: Arc<SingleCertAndKey>,
+    authority: CertificateDer<'static>,
+    itself: Peer,
+    /// The lists in it.
+    lists: Vec<CertificateRevocationListDer<'static>>,
+    heeds: Heeds,
+}
+
+/// What else counts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Heeds {
+    /// The list beside the file.
+    ListBeside,
+    /// Nothing: of those who have a key none can be taken away.
+    Nothing,
+}
 
 /// What handshakes need of the files.
 pub(crate) struct Loaded {
     pub(crate) client: Arc<ClientConfig>,
     pub(crate) server: Arc<ServerConfig>,
     judge: Arc<dyn ClientCertVerifier>,
-    itself: Peer,
+    /// The list that counts.
+    revoked: Option<CertificateRevocationListDer<'static>>,
 }
 
 impl Credential {
     /// Reads an identity or a shared key. The file must be its user's alone.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
         let stamps = Stamps::of(path);
-        let loaded = Arc::new(Loaded::read(path)?);
-        Ok(Self { path: path.to_owned(), loaded: Mutex::new((stamps, loaded)) })
+        let shown = Shown::read(path)?;
+        let loaded = Arc::new(shown.with_list(path, None)?);
+        let held = Held { stamps, shown, loaded, problem: None, changes: 0 };
+        Ok(Self { path: path.to_owned(), held: Mutex::new(held) })
     }
 
     /// The credential that a user has named by a flag, or else by `YONDER_IDENTITY` or `YONDER_KEY`. Both are read the
@@ -92,7 +127,7 @@ impl Credential {
     /// Who others see.
     #[must_use]
     pub fn itself(&self) -> Peer {
-        self.current().itself.clone()
+        self.held().shown.itself.clone()
     }
 
     /// Fails if it is the identity of another role; a shared key is of every role.
@@ -111,22 +146,61 @@ impl Credential {
     /// Whether a peer that was accepted would be accepted now: its certificate may be over, or revoked, since. For
     /// connections that last.
     pub fn check(&self, peer: &Peer) -> Result<(), HandshakeError> {
-        let judged = self.current().judge.verify_client_cert(peer.certificate(), &[], UnixTime::now());
-        judged.map(drop).map_err(|error| HandshakeError::of(&error))
+        self.current()?.judge(peer).map_err(|error| HandshakeError::of(&error))
     }
 
-    /// What the files have now.
-    pub(crate) fn current(&self) -> Arc<Loaded> {
-        let stamps = Stamps::of(&self.path);
-        let mut held = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        if held.0 != stamps {
-            match Loaded::read(&self.path) {
-                Ok(loaded) => held.1 = Arc::new(loaded),
-                Err(error) => tracing::error!(%error, "a changed credential is not used; the earlier one is"),
-            }
-            held.0 = stamps;
+    /// Whether a peer that was accepted is revoked now, as far as can be told. For what was made with its certificate,
+    /// and lasts.
+    #[must_use]
+    pub fn has_revoked(&self, peer: &Peer) -> bool {
+        let judged = self.current().ok().map(|loaded| loaded.judge(peer));
+        matches!(judged, Some(Err(TlsError::InvalidCertificate(CertificateError::Revoked))))
+    }
+
+    /// How often the files have changed: as long as this is the same, so are all answers of
+    /// [`Credential::has_revoked`].
+    #[must_use]
+    pub fn changes(&self) -> u64 {
+        self.held().changes
+    }
+
+    /// What the files have now, if anyone may be let in.
+    pub(crate) fn current(&self) -> Result<Arc<Loaded>, HandshakeError> {
+        let held = self.held();
+        match &held.problem {
+            None => Ok(Arc::clone(&held.loaded)),
+            Some(cause) => Err(HandshakeError::NoList(cause.clone())),
         }
-        Arc::clone(&held.1)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        let stamps = Stamps::of(&self.path);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.stamps != stamps {
+            held.read_again(&self.path);
+            held.stamps = stamps;
+        }
+        held
+    }
+}
+
+impl Held {
+    fn read_again(&mut self, path: &Path) {
+        self.changes += 1;
+        match Shown::read(path) {
+            Ok(shown) => self.shown = shown,
+            Err(error) => tracing::error!(%error, "a changed credential is not used; the earlier one is"),
+        }
+        self.problem = match self.shown.with_list(path, self.loaded.revoked.clone()) {
+            Ok(loaded) => {
+                self.loaded = Arc::new(loaded);
+                None
+            }
+            Err(error) => {
+                tracing::error!(%error, "no one is let in until the list of revoked certificates can be used");
+                Some(error.to_string())
+            }
+        };
     }
 }
 
@@ -140,7 +214,8 @@ impl Stamps {
     fn of(path: &Path) -> Self {
         let stamp = |path: &Path| {
             let found = std::fs::metadata(path).ok()?;
-            Some((found.ino(), found.size(), found.mtime(), found.mtime_nsec()))
+            let (owner, mode) = (found.uid(), found.mode());
+            Some((found.ino(), found.size(), owner, mode, found.ctime(), found.ctime_nsec()))
         };
         Self([stamp(path), stamp(&revoked_beside(path))])
     }
@@ -151,14 +226,14 @@ fn revoked_beside(path: &Path) -> PathBuf {
     path.with_file_name(REVOKED_FILE)
 }
 
-impl Loaded {
+impl Shown {
     fn read(path: &Path) -> Result<Self, IdentityError> {
         let text = read_secret(path)?;
+        let wrong = |cause: &str| IdentityError::NoCredential { path: path.to_owned(), cause: cause.to_owned() };
         if text.starts_with(key::PREFIX) {
-            let wrong = |cause: &str| IdentityError::NoCredential { path: path.to_owned(), cause: cause.to_owned() };
             Self::of_key(&SharedKey::parse(&text).map_err(wrong)?)
         } else {
-            Self::of_identity(path, text.as_bytes())
+            Self::of_identity(text.as_bytes()).map_err(|cause| wrong(&cause))
         }
     }
 
@@ -166,72 +241,104 @@ impl Loaded {
         let signer = Signer::derive(key)?;
         let member = signer.key_holder()?;
         let private = PrivateKeyDer::Pkcs8(PrivatePkcs8KeyDer::from(member.key.0.serialize_der()));
-        Self::new(member.certificate.der().clone(), private, signer.certificate()?.der().clone(), None)
+        let authority = signer.certificate()?.der().clone();
+        let (certificate, heeds) = (member.certificate.der().clone(), Heeds::Nothing);
+        Self::new(certificate, private, authority, Vec::new(), heeds).map_err(|cause| IdentityError::crypto(&cause))
     }
 
-    fn of_identity(path: &Path, text: &[u8]) -> Result<Self, IdentityError> {
-        let wrong = |cause: &str| IdentityError::NoCredential { path: path.to_owned(), cause: cause.to_owned() };
+    fn of_identity(text: &[u8]) -> Result<Self, String> {
         let certificates: Result<Vec<_>, _> = CertificateDer::pem_slice_iter(text).collect();
         let Ok([certificate, authority]) = certificates.unwrap_or_default().try_into() as Result<[_; 2], _> else {
-            return Err(wrong("it has not two certificates, its own and its authority's"));
+            return Err("it has not two certificates, its own and its authority's".to_owned());
         };
-        let key = PrivateKeyDer::from_pem_slice(text).map_err(|_| wrong("it has no private key"))?;
-        let mut lists = CertificateRevocationListDer::pem_slice_iter(text)
+        let key = PrivateKeyDer::from_pem_slice(text).map_err(|_| "it has no private key")?;
+        let lists = CertificateRevocationListDer::pem_slice_iter(text)
             .collect::<Result<Vec<_>, _>>()
-            .map_err(|_| wrong("its list of revoked certificates cannot be read"))?;
-        let beside = revoked_beside(path);
-        if let Some(text) = read_public(&beside)? {
-            let damaged = |_| IdentityError::Damaged { path: beside.clone(), cause: "it is no list".to_owned() };
-            lists.push(CertificateRevocationListDer::from_pem_slice(text.as_bytes()).map_err(damaged)?);
-        }
-        let revoked = newest(lists, &authority);
-        Self::new(certificate, key, authority, revoked).map_err(|error| wrong(&error.to_string()))
+            .map_err(|_| "its list of revoked certificates cannot be read")?;
+        Self::new(certificate, key, authority, lists, Heeds::ListBeside)
     }
 
     fn new(
         certificate: CertificateDer<'static>,
         key: PrivateKeyDer<'static>,
         authority: CertificateDer<'static>,
-        revoked: Option<CertificateRevocationListDer<'static>>,
-    ) -> Result<Self, IdentityError> {
-        let itself = Peer::of(&certificate)
-            .ok_or_else(|| IdentityError::Crypto("its certificate names no member of a cluster".to_owned()))?;
+        lists: Vec<CertificateRevocationListDer<'static>>,
+        heeds: Heeds,
+    ) -> Result<Self, String> {
+        let itself = Peer::of(&certificate).ok_or("its certificate names no member of a cluster")?;
+        // The text of the key is wiped here; the library's own copy of the key is not.
+        let key = Zeroizing::new(key);
+        let signing = ring::sign::any_supported_type(&key).map_err(words)?;
+        let certified = CertifiedKey::new(vec![certificate], signing);
+        certified.keys_match().map_err(words)?;
+        let certified = Arc::new(SingleCertAndKey::from(certified));
+        Ok(Self { certified, authority, itself, lists, heeds })
+    }
+
+    /// With the list beside the file at `path`, and one that was read before.
+    fn with_list(
+        &self,
+        path: &Path,
+        before: Option<CertificateRevocationListDer<'static>>,
+    ) -> Result<Loaded, IdentityError> {
+        let mut lists: Vec<_> = self.lists.iter().cloned().chain(before).collect();
+        let beside = revoked_beside(path);
+        if self.heeds == Heeds::ListBeside
+            && let Some(text) = read_list(&beside)?
+        {
+            let damaged = || IdentityError::Damaged { path: beside.clone(), cause: "it is no list".to_owned() };
+            let list = CertificateRevocationListDer::from_pem_slice(text.as_bytes()).map_err(|_| damaged())?;
+            BorrowedCertRevocationList::from_der(list.as_ref()).map_err(|_| damaged())?;
+            lists.push(list);
+        }
+        Loaded::new(self, newest(lists, &self.authority)).map_err(|error| match self.heeds {
+            Heeds::ListBeside => IdentityError::NoCredential { path: path.to_owned(), cause: error },
+            Heeds::Nothing => IdentityError::crypto(&error),
+        })
+    }
+}
+
+impl Loaded {
+    fn new(shown: &Shown, revoked: Option<CertificateRevocationListDer<'static>>) -> Result<Self, String> {
         let provider = Arc::new(CryptoProvider { ..ring::default_provider() });
         let mut roots = RootCertStore::empty();
-        roots.add(authority).map_err(|error| IdentityError::crypto(&error))?;
+        roots.add(shown.authority.clone()).map_err(words)?;
         let roots = Arc::new(roots);
         let servers = WebPkiServerVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider))
             .with_crls(revoked.clone())
             .only_check_end_entity_revocation()
             .build()
-            .map_err(|error| IdentityError::crypto(&error))?;
+            .map_err(words)?;
         let judge = WebPkiClientVerifier::builder_with_provider(roots, Arc::clone(&provider))
-            .with_crls(revoked)
+            .with_crls(revoked.clone())
             .only_check_end_entity_revocation()
             .build()
-            .map_err(|error| IdentityError::crypto(&error))?;
-        // The text of the key is wiped here; the library's own copy of the key is not.
-        let key = Zeroizing::new(key);
-        let signing = ring::sign::any_supported_type(&key).map_err(|error| IdentityError::crypto(&error))?;
-        let certified = CertifiedKey::new(vec![certificate], signing);
-        certified.keys_match().map_err(|error| IdentityError::crypto(&error))?;
-        let shown = Arc::new(SingleCertAndKey::from(certified));
+            .map_err(words)?;
         let mut client = ClientConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(&[&version::TLS13])
-            .map_err(|error| IdentityError::crypto(&error))?
+            .map_err(words)?
             .with_webpki_verifier(servers)
-            .with_client_cert_resolver(Arc::clone(&shown) as _);
+            .with_client_cert_resolver(Arc::clone(&shown.certified) as _);
         client.resumption = Resumption::disabled();
         client.enable_sni = false;
         let mut server = ServerConfig::builder_with_provider(provider)
             .with_protocol_versions(&[&version::TLS13])
-            .map_err(|error| IdentityError::crypto(&error))?
+            .map_err(words)?
             .with_client_cert_verifier(Arc::clone(&judge))
-            .with_cert_resolver(shown);
+            .with_cert_resolver(Arc::clone(&shown.certified) as _);
         server.session_storage = Arc::new(NoServerSessionStorage {});
         server.send_tls13_tickets = 0;
-        Ok(Self { client: Arc::new(client), server: Arc::new(server), judge, itself })
+        Ok(Self { client: Arc::new(client), server: Arc::new(server), judge, revoked })
     }
+
+    /// What a handshake would say of a peer now.
+    fn judge(&self, peer: &Peer) -> Result<(), TlsError> {
+        self.judge.verify_client_cert(peer.certificate(), &[], UnixTime::now()).map(drop)
+    }
+}
+
+fn words(error: impl fmt::Display) -> String {
+    error.to_string()
 }
 
 /// The list of this authority that names most: such a list only grows. Another authority's may lie beside it.

@@ -26,6 +26,16 @@ pub enum IdentityError {
         /// What mends it.
         mends: String,
     },
+    /// Others could have written the list of revoked certificates, or it is no file.
+    #[error("{path} says who is revoked, and {cause}: type {mends}")]
+    DoubtfulList {
+        /// The list.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+        /// What mends it.
+        mends: String,
+    },
     /// The file is neither an identity nor a key.
     #[error(
         "{path} is neither an identity nor a shared key ({cause}): make one with `yonder cluster add` or `yonder cluster \
@@ -138,6 +148,12 @@ pub enum HandshakeError {
     /// The other end does not take ours.
     #[error("the other end refuses this identity: {0}")]
     Refused(String),
+    /// The other end does not take ours, because its list has it.
+    #[error("the other end refuses this identity: {REVOKED}")]
+    Revoked,
+    /// Either, but it may be someone on the way who says so.
+    #[error("{0}")]
+    Unproven(String),
     /// What came is not TLS.
     #[error("the other end speaks no TLS: is it started without --identity or --key?")]
     NotTls,
@@ -150,12 +166,23 @@ pub enum HandshakeError {
     /// Anything else that the library says.
     #[error("the handshake failed: {0}")]
     Tls(String),
+    /// The list of those who are not to be let in cannot be used, so no one is.
+    #[error("no one is let in while the list of revoked certificates cannot be used: {0}")]
+    NoList(String),
     /// Our own credential cannot be used.
     #[error(transparent)]
     Identity(#[from] IdentityError),
 }
 
 impl HandshakeError {
+    /// What is known if the other end has not shown who it is: not that it is the one that refuses.
+    pub(crate) fn unproven(self) -> Self {
+        match self {
+            Self::Refused(_) | Self::Revoked => Self::Unproven(self.to_string()),
+            other => other,
+        }
+    }
+
     /// What the library's error means to a person.
     pub(crate) fn of(error: &TlsError) -> Self {
         match error {
@@ -164,6 +191,7 @@ impl HandshakeError {
                 Self::Untrusted(format!("the list of revoked certificates cannot be used ({cause:?})"))
             }
             TlsError::NoCertificatesPresented => Self::Untrusted("it shows no certificate".to_owned()),
+            TlsError::AlertReceived(AlertDescription::CertificateRevoked) => Self::Revoked,
             TlsError::AlertReceived(alert) => match refused(*alert) {
                 Some(cause) => Self::Refused(cause.to_owned()),
                 None => Self::Tls(error.to_string()),
@@ -187,7 +215,7 @@ fn untrusted(cause: &CertificateError) -> String {
         CertificateError::Revoked => REVOKED.to_owned(),
         CertificateError::UnknownIssuer | CertificateError::BadSignature => OTHER_AUTHORITY.to_owned(),
         CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. } => {
-            "its certificate is of another role than is asked for there".to_owned()
+            "its certificate is of another role, or of another name, than is asked for there".to_owned()
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
             "its certificate is of a role that serves no one".to_owned()
@@ -200,7 +228,6 @@ fn untrusted(cause: &CertificateError) -> String {
 fn refused(alert: AlertDescription) -> Option<&'static str> {
     Some(match alert {
         AlertDescription::CertificateExpired => EXPIRED,
-        AlertDescription::CertificateRevoked => REVOKED,
         AlertDescription::UnknownCA | AlertDescription::DecryptError => OTHER_AUTHORITY,
         AlertDescription::CertificateRequired => "it asks for a certificate; type --identity FILE or --key FILE",
         AlertDescription::BadCertificate

@@ -13,9 +13,9 @@ use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, Connection, ServerConnection};
 
 use crate::credential::Credential;
-use crate::error::HandshakeError;
+use crate::error::{HandshakeError, IdentityError};
 use crate::peer::Peer;
-use crate::role::Role;
+use crate::role::{Role, check_name};
 use crate::secure::SecureStream;
 
 /// How long a handshake may take, for those who have no reason for another time.
@@ -23,21 +23,72 @@ pub const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Most bytes that the other end may send in a handshake: two certificates and what belongs to them have about two
 /// thousand.
-const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
+pub(crate) const HANDSHAKE_BYTES_MAX: usize = 64 << 10;
 /// What the server says when it has taken the client.
 const WELCOME: u8 = b'Y';
 
-/// Shakes hands as a client with a server of this role. The stream's own timeouts count again afterwards.
-pub fn connect(
+/// Who is to be at the other end: any member of a role, or one of them.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Expected<'a> {
+    /// Its role.
+    pub role: Role,
+    /// Its name; any has the right one if it is not said.
+    pub name: Option<&'a str>,
+}
+
+impl From<Role> for Expected<'_> {
+    fn from(role: Role) -> Self {
+        Self { role, name: None }
+    }
+}
+
+impl Expected<'_> {
+    fn server_name(self) -> Result<ServerName<'static>, IdentityError> {
+        let domain = match self.name {
+            None => self.role.domain(),
+            Some(name) => {
+                check_name(name)?;
+                self.role.member(name)
+            }
+        };
+        Ok(ServerName::try_from(domain).expect("names are labels of a domain"))
+    }
+}
+
+/// What is said once both ends are known.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Manner {
+    /// The server welcomes the client.
+    Welcoming,
+    /// Nothing: what is spoken is TLS as others speak it.
+    Bare,
+}
+
+/// Shakes hands as a client with a server of this role, and perhaps of this name. The stream's own timeouts count again
+/// afterwards.
+pub fn connect<'a>(
     credential: &Credential,
     stream: TcpStream,
-    server: Role,
+    server: impl Into<Expected<'a>>,
     deadline: Instant,
 ) -> Result<(SecureStream, Peer), HandshakeError> {
-    let name = ServerName::try_from(server.domain()).expect("a role's name is one of a domain");
-    let config = Arc::clone(&credential.current().client);
-    let connection = ClientConnection::new(config, name).map_err(|error| HandshakeError::of(&error))?;
-    shake(Connection::Client(connection), stream, deadline)
+    shake(client(credential, server.into())?, Manner::Welcoming, stream, deadline)
+}
+
+/// As [`connect`], with a server that does not welcome, such as a [`ServerEnd`](crate::ServerEnd): whether it takes
+/// this client is seen at the first read.
+pub fn connect_bare<'a>(
+    credential: &Credential,
+    stream: TcpStream,
+    server: impl Into<Expected<'a>>,
+    deadline: Instant,
+) -> Result<(SecureStream, Peer), HandshakeError> {
+    shake(client(credential, server.into())?, Manner::Bare, stream, deadline)
+}
+
+fn client(credential: &Credential, server: Expected<'_>) -> Result<Connection, HandshakeError> {
+    let (name, config) = (server.server_name()?, Arc::clone(&credential.current()?.client));
+    ClientConnection::new(config, name).map(Connection::Client).map_err(|error| HandshakeError::of(&error))
 }
 
 /// Shakes hands as a server. What the peer may do is for the caller to say. The stream's own timeouts count again
@@ -47,19 +98,20 @@ pub fn accept(
     stream: TcpStream,
     deadline: Instant,
 ) -> Result<(SecureStream, Peer), HandshakeError> {
-    let config = Arc::clone(&credential.current().server);
+    let config = Arc::clone(&credential.current()?.server);
     let connection = ServerConnection::new(config).map_err(|error| HandshakeError::of(&error))?;
-    shake(Connection::Server(connection), stream, deadline)
+    shake(Connection::Server(connection), Manner::Welcoming, stream, deadline)
 }
 
 fn shake(
     mut connection: Connection,
+    manner: Manner,
     stream: TcpStream,
     deadline: Instant,
 ) -> Result<(SecureStream, Peer), HandshakeError> {
     let timeouts = (stream.read_timeout()?, stream.write_timeout()?);
     let mut bounded = Bounded { stream: &stream, deadline, bytes_left: HANDSHAKE_BYTES_MAX };
-    let peer = match bounded.introduce(&mut connection) {
+    let peer = match bounded.introduce(&mut connection, manner) {
         Ok(peer) => peer,
         Err(error) => {
             // The other end reads why before it sees the end.
@@ -82,15 +134,17 @@ struct Bounded<'stream> {
 
 impl Bounded<'_> {
     /// Shakes hands, and says who the other end is when it has taken this one.
-    fn introduce(&mut self, connection: &mut Connection) -> Result<Peer, HandshakeError> {
-        self.shake(connection)?;
+    fn introduce(&mut self, connection: &mut Connection, manner: Manner) -> Result<Peer, HandshakeError> {
+        // Until here anyone on the way may say that the other end refuses.
+        self.shake(connection).map_err(HandshakeError::unproven)?;
         let shown = connection.peer_certificates().and_then(|chain| chain.first());
         let peer = shown
             .and_then(Peer::of)
             .ok_or_else(|| HandshakeError::Untrusted("its certificate names no member of a cluster".to_owned()))?;
-        match connection {
-            Connection::Server(_) => self.welcome(connection)?,
-            Connection::Client(_) => self.wait_for_welcome(connection)?,
+        match (manner, &connection) {
+            (Manner::Bare, _) => {}
+            (Manner::Welcoming, Connection::Server(_)) => self.welcome(connection)?,
+            (Manner::Welcoming, Connection::Client(_)) => self.wait_for_welcome(connection)?,
         }
         Ok(peer)
     }
@@ -137,7 +191,10 @@ impl Bounded<'_> {
         self.bytes_left = self.bytes_left.checked_sub(count).ok_or(HandshakeError::Exceeded("bytes"))?;
         let mut received = &bytes[..count];
         while !received.is_empty() {
-            connection.read_tls(&mut received)?;
+            if connection.read_tls(&mut received)? == 0 {
+                // It has said that it ends, and goes on.
+                return Err(io::Error::from(ErrorKind::UnexpectedEof).into());
+            }
             connection.process_new_packets().map_err(|error| HandshakeError::of(&error))?;
         }
         Ok(())

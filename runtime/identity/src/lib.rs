@@ -4,7 +4,8 @@
 //! key, from which both ends derive the same authority and a certificate of every role. So there is one mechanism, TLS
 //! 1.3 in which each end shows a certificate, and the checks are those of rustls: chain, time, purpose, revocation, and
 //! for a client the name of the server's role. [`connect`] and [`accept`] shake hands within a time and a number of
-//! bytes, and say who the [`Peer`] is; a [`SecureStream`] is then read by one thread and written by others.
+//! bytes, and say who the [`Peer`] is; a [`SecureStream`] is then read by one thread and written by others. [`Places`]
+//! are of those who shake hands at a time; a [`ServerEnd`] is TLS for clients of others, such as Prometheus.
 //!
 //! Invariants: a file with a secret is read only if its user alone may; no secret is in debug output; a certificate
 //! names one [`Role`]; nothing is resumed, so each connection is judged by the lists and the time of its handshake.
@@ -20,17 +21,22 @@ mod error;
 mod handshake;
 mod key;
 mod peer;
+mod places;
 mod private_file;
 mod role;
 mod secure;
+mod server_end;
 mod stream;
 
 pub use authority::{Added, Authority, DAYS_DEFAULT, DAYS_MAX, Issued, REVOKED_FILE};
 pub use credential::Credential;
 pub use error::{HandshakeError, IdentityError};
-pub use handshake::{HANDSHAKE_TIMEOUT, accept, connect};
+pub use handshake::{Expected, HANDSHAKE_TIMEOUT, accept, connect, connect_bare};
 pub use key::SharedKey;
 pub use peer::{Limits, Peer};
+pub use places::{Host, Place, Places};
+pub use private_file::read_secret;
 pub use role::{NAME_BYTES_MAX, Role, check_name};
 pub use secure::SecureStream;
+pub use server_end::ServerEnd;
 pub use stream::Stream;

@@ -1,19 +1,25 @@
-//! Files with secrets: read only if their user alone may read and change them, made so that others never could.
+//! Files with secrets: read only if their user alone may read and change them, made so that others never could. And
+//! files without secrets that others must not have written.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
 use std::path::Path;
 
+use rustix::fs::OFlags;
 use zeroize::Zeroizing;
 
 use crate::IdentityError;
 
+/// What makes an open return at once, whatever is there: a FIFO would wait for a writer.
+const AT_ONCE: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 /// Largest file that is read: a list of a hundred thousand revoked certificates.
 const FILE_BYTES_MAX: u64 = 8 << 20;
+/// Number of root, who may write everything anyway.
+const ROOT: u32 = 0;
 
-/// The text of a file that has a secret.
-pub(crate) fn read_secret(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
+/// The text of a file that has a secret: it is its user's, and no one else may open it.
+pub fn read_secret(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
     let failed = |cause| IdentityError::File { path: path.to_owned(), cause };
     let file = File::open(path).map_err(failed)?;
     // The open file is looked at: the name may stand for another one a moment later.
@@ -29,6 +35,38 @@ pub(crate) fn read_public(path: &Path) -> Result<Option<Zeroizing<String>>, Iden
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
         Err(error) => Err(failed(error)),
     }
+}
+
+/// The text of a list that says who is not to be let in; `None` if there is none. It is a file of this user or of root
+/// that no one else may write: the list may lie in a folder that others use too.
+pub(crate) fn read_list(path: &Path) -> Result<Option<Zeroizing<String>>, IdentityError> {
+    let failed = |cause| IdentityError::File { path: path.to_owned(), cause };
+    let file = match OpenOptions::new().read(true).custom_flags(AT_ONCE.bits().cast_signed()).open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(failed(error)),
+    };
+    // The open file is looked at: the name may stand for another one a moment later.
+    check_list(path, &file.metadata().map_err(failed)?)?;
+    read_bounded(file).map(Some).map_err(failed)
+}
+
+/// Fails if a list is no file, or others than this user and root may have written it.
+fn check_list(path: &Path, found: &Metadata) -> Result<(), IdentityError> {
+    let shown = path.display();
+    let doubtful = |cause: &str, mends: String| {
+        Err(IdentityError::DoubtfulList { path: path.to_owned(), cause: cause.to_owned(), mends })
+    };
+    if !found.is_file() {
+        return doubtful("it is no file", format!("copy the authority's over it, after `rm -r {shown}`"));
+    }
+    if found.uid() != rustix::process::geteuid().as_raw() && found.uid() != ROOT {
+        return doubtful("another user owns it", format!("`chown $(id -u) {shown}` as root"));
+    }
+    if found.mode() & 0o022 != 0 {
+        return doubtful("other users may write it", format!("`chmod go-w {shown}`"));
+    }
+    Ok(())
 }
 
 fn read_bounded(file: File) -> io::Result<Zeroizing<String>> {
@@ -108,6 +146,50 @@ mod tests {
             let said = read_secret(&path).unwrap_err().to_string();
             assert!(said.ends_with(&format!("type `chmod 600 {}`", path.display())), "{said}");
         }
+    }
+
+    fn doubt(path: &Path) -> String {
+        let error = read_list(path).unwrap_err();
+        assert!(matches!(error, IdentityError::DoubtfulList { .. }), "{error}");
+        error.to_string()
+    }
+
+    #[test]
+    fn a_list_that_others_may_write_or_that_is_no_file_is_refused_at_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("revoked.pem");
+        assert!(read_list(&path).unwrap().is_none());
+        std::fs::write(&path, "a list").unwrap();
+        for (mode, is_good) in [(0o600, true), (0o644, true), (0o664, false), (0o646, false)] {
+            set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            if is_good {
+                assert_eq!(read_list(&path).unwrap().unwrap().as_str(), "a list");
+            } else {
+                assert!(doubt(&path).ends_with(&format!("`chmod go-w {}`", path.display())));
+            }
+        }
+        std::fs::remove_file(&path).unwrap();
+        // No one ever writes to it: who opens it as files are opened waits for ever.
+        rustix::fs::mkfifoat(rustix::fs::CWD, &path, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+        assert!(doubt(&path).contains("it is no file"));
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(doubt(&path).contains("it is no file"));
+        std::fs::remove_dir(&path).unwrap();
+        std::os::unix::fs::symlink("/dev/zero", &path).unwrap();
+        assert!(doubt(&path).contains("it is no file"), "a device without an end");
+    }
+
+    #[test]
+    fn a_list_of_another_user_is_refused() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("revoked.pem");
+        std::fs::write(&path, "a list").unwrap();
+        if let Err(error) = std::os::unix::fs::chown(&path, Some(12345), None) {
+            println!("SKIP: only root gives files away ({error})");
+            return;
+        }
+        assert!(doubt(&path).contains("another user owns it"));
     }
 
     #[test]

@@ -18,6 +18,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 
 use rustls::Connection;
 
+use crate::error::HandshakeError;
+
 /// Bytes that one read takes from the socket.
 const READ_BYTES: usize = 4096;
 /// Bytes that are sealed before the next ones: one record.
@@ -123,7 +125,13 @@ impl Shared {
         if has_answer {
             self.answer();
         }
-        opened.map(|_| count).map_err(|error| io::Error::new(ErrorKind::InvalidData, error))
+        opened.map(|_| count).map_err(|error| match HandshakeError::of(&error) {
+            // It has looked at this end's certificate only now.
+            refused @ (HandshakeError::Refused(_) | HandshakeError::Revoked) => {
+                io::Error::new(ErrorKind::PermissionDenied, refused)
+            }
+            other => io::Error::new(ErrorKind::InvalidData, other),
+        })
     }
 
     /// Sends what the protocol itself has to say, unless a writer is at it: then it goes with what is written next.

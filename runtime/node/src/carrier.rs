@@ -339,6 +339,7 @@ fn open_lane(shared: &Shared, order: &MoveOrder) -> Result<Lane, String> {
         };
         for address in addresses {
             let session = NodeSession::with(shared.doors.credential.clone(), Protection::Encrypted);
+            let session = session.called(order.name.clone());
             match Lane::open(&address, OPERATIONS_MAX, &Arc::new(session)) {
                 Ok(opened) if opened.welcome.incarnation == order.to.0 => return Ok(opened.lane),
                 Ok(_) => problem = format!("{url} is another node now"),

@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use yonder_board::Source;
 use yonder_datagram::Address;
-use yonder_identity::Credential;
+use yonder_identity::{Credential, Peer};
 use yonder_mapping::LockedBox;
 use yonder_session::{
     AnswerCounter, Cipher, Frame, KeyCache, LaneKeys, NodeSecret, PREFIX_BYTES, Protection, ReplayWindows,
@@ -26,6 +26,7 @@ use yonder_session::{
 use yonder_units::{Nanos, Narrow};
 use yonder_wire::{ErrorCode, Header, Kind, Message, PROOF_BYTES, split, split_proven};
 
+use crate::revoked::Revoked;
 use crate::source;
 
 /// For how long a cookie is given; it is taken for twice as long.
@@ -35,7 +36,7 @@ const TABLES: usize = 64;
 /// Sets of a table: 4096 lanes have a window at a time, as in one table of the usual size.
 const SETS_PER_TABLE: usize = 16;
 const NANOS_PER_HOUR: Nanos = 3_600_000_000_000;
-/// For how long a session lasts: until this full hour. A certificate that is revoked meanwhile has its session still.
+/// For how long a session lasts: until this full hour.
 const SESSION_HOURS: u32 = 2;
 /// How often the log has a line of those who are refused.
 const TELL_EVERY: Nanos = 1_000_000_000;
@@ -52,9 +53,9 @@ pub(crate) struct Doors {
     windows: Box<[Mutex<ReplayWindows>]>,
     began: Nanos,
     serials: AtomicU32,
-    visitors: AtomicU64,
     /// When the log has the next line of one who is refused.
     tells_from: AtomicU64,
+    revoked: Revoked,
     /// Sessions that sources have made in an hour of the node.
     made: Mutex<HashMap<Source, (u32, u32)>>,
     /// Numbers of tenants, by name.
@@ -120,8 +121,8 @@ impl Doors {
             credential,
             began: now,
             serials: AtomicU32::new(0),
-            visitors: AtomicU64::new(0),
             tells_from: AtomicU64::new(0),
+            revoked: Revoked::new(),
             made: Mutex::default(),
             tenants: Mutex::default(),
         }
@@ -132,17 +133,17 @@ impl Doors {
         self.credential.is_some()
     }
 
-    /// Makes a session for a client at `ip` who was known by his certificate or key: as a tenant with a number, or
-    /// without one. `None` if there are no numbers left.
+    /// Makes a session for a client at `ip` who was known by his certificate or key: as the tenant with a number, or
+    /// without one, which is 0. `None` if there are no numbers left.
     pub(crate) fn session(
         &self,
-        tenant: Option<u16>,
+        peer: &Peer,
+        tenant: u16,
         ip: IpAddr,
         protection: Protection,
         incarnation: u64,
         now: Nanos,
     ) -> Option<SessionGrant> {
-        let tenant = tenant.unwrap_or(0);
         let source = if tenant == 0 { source::of_address(ip) } else { Source::of_tenant(tenant) };
         if !self.may_make(source, self.hours(now)) {
             return None;
@@ -150,6 +151,9 @@ impl Doors {
         let more = |serial: u32| (serial < SessionNumber::SERIAL_MAX).then_some(serial + 1);
         let serial = self.serials.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
         let end = self.hours(now) + SESSION_HOURS;
+        if !self.revoked.note(peer, tenant, end, self.hours(now)) {
+            return None;
+        }
         let number = SessionNumber::new(serial + 1, end, tenant);
         let secret = self.secret.session_secret(number, mapped(ip), self.cipher, protection);
         let left = Nanos::from(end) * NANOS_PER_HOUR - (now - self.began);
@@ -166,9 +170,11 @@ impl Doors {
         may
     }
 
-    /// A number for one who wants a session.
-    pub(crate) fn next_visitor(&self) -> u64 {
-        self.visitors.fetch_add(1, Ordering::Relaxed)
+    /// Ends the sessions of those who were revoked. Looks at files: not for threads that serve data.
+    pub(crate) fn end_revoked(&self) {
+        if let Some(credential) = &self.credential {
+            self.revoked.look(credential, || self.serials.load(Ordering::Relaxed));
+        }
     }
 
     /// Whether the log has a line of one who is refused now: one in a while has.
@@ -194,8 +200,11 @@ impl Doors {
         tenants.iter().map(|(name, number)| (*number, name.clone())).collect()
     }
 
-    /// Whether a message that was opened is seen for the first time.
+    /// Whether a message that was opened is seen for the first time, and of a session that goes on.
     fn accept(&self, number: SessionNumber, counter: u64, now: Nanos) -> bool {
+        if self.revoked.has(number) {
+            return false;
+        }
         // A keyed hash, so that none aims at the windows of another.
         let table = self.secret.cookie(&number.0.to_le_bytes(), 0) % TABLES as u64;
         let mut windows = self.windows[table.narrow_usize()].lock().unwrap_or_else(PoisonError::into_inner);

@@ -17,10 +17,10 @@
 //! when freed ones may be used again; `datagram` and `event_loop` with `connection` are data threads, which
 //! `serve` by the same code; `slow` is the slow path's thread and `extend` the one that runs offloads, `forward` the
 //! way to them, which `turns` keeps fair, and back; `rounds` is how all queues are kept fair, `backlog` that of
-//! datagrams; `control` and `listen` are where clients come in, and `connections`
-//! and `source` say how many of whom, `gate` who they are, by sessions that `sessions` makes. With a controller, which
-//! places regions of address spaces on several nodes: `controller` joins it, `agent` does what it says, by errands to
-//! the slow path (`errand`), and `carrier` moves a region to another node.
+//! datagrams; `control` and `listen` are where clients come in, and `connections` and `source` say how many of whom,
+//! `gate` who they are, by sessions that `sessions` makes and `revoked` ends. With a controller, which places regions of
+//! address spaces on several nodes: `controller` joins it, `agent` does what it says, by errands to the slow path
+//! (`errand`), and `carrier` moves a region to another node.
 //!
 //! Neighbours: `core/board` decides, `core/wire` is the protocol; `runtime/fabric` has the clients and the lanes
 //! between nodes, `runtime/controller` the link to the controller.
@@ -52,6 +52,7 @@ mod listen;
 mod memory;
 mod polling;
 mod quiescence;
+mod revoked;
 mod rounds;
 mod sandbox;
 mod serve;
@@ -74,7 +75,7 @@ use rand::TryRngCore;
 use rand::rngs::OsRng;
 use yonder_board::{NodeCore, NodeKey, PageSize, SlowPath, Source, SpaceLimits};
 use yonder_controller::{LinkCondition, NodeLink};
-use yonder_identity::Credential;
+use yonder_identity::{Credential, Places};
 use yonder_mapping::{Inherited, LockedBox};
 use yonder_session::NodeSecret;
 use yonder_units::{Nanos, Narrow};
@@ -90,7 +91,6 @@ use listen::{Listener, bind_datagrams};
 use memory::Memory;
 use quiescence::QuiescentState;
 use serve::Server;
-use sessions::UnderWay;
 use stats::Counters;
 use turns::Party;
 
@@ -210,7 +210,7 @@ struct Shared {
     incarnation: u64,
     connections: Connections,
     doors: Arc<Doors>,
-    sessions: UnderWay,
+    sessions: Arc<Places<Source>>,
     silent_max: usize,
     stop: AtomicBool,
 }
@@ -489,7 +489,7 @@ fn share(config: &NodeConfig, data_threads: usize) -> Result<(Arc<Shared>, SlowP
             config.credential.clone(),
             yonder_clock::now(),
         )),
-        sessions: UnderWay::default(),
+        sessions: Places::new(sessions::PLACES_MAX),
         silent_max: config.connections_max().div_ceil(SILENT_DIVISOR),
         stop: AtomicBool::new(false),
     });

@@ -1,9 +1,9 @@
 //! The slow path's thread: address spaces, allocation, freeing, leases, and pages for first writes.
 //!
 //! It takes requests from its queue, one of each sender in turn, runs the errands of other threads between them, and
-//! fills the ring of zeroed pages whenever it runs low. What takes long goes in pieces, one between two requests, so
-//! that nobody waits for what another tenant gives back. Freed memory is zeroed here too, so that no data thread ever
-//! waits for the kernel to clear a page.
+//! fills the ring of zeroed pages whenever it runs low. Once a second it looks at who was revoked. What takes long goes
+//! in pieces, one between two requests, so that nobody waits for what another tenant gives back. Freed memory is zeroed
+//! here too, so that no data thread ever waits for the kernel to clear a page.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -11,6 +11,7 @@ use std::thread;
 use std::time::Duration;
 
 use yonder_board::{Handled, LEASE_STEP_MAX, PageSource, PhysicalPage, Pid, Shell, SlowPath, Upkeep};
+use yonder_units::Nanos;
 use yonder_wire::{Header, Kind, MESSAGE_BYTES_MAX, PROOF_BYTES};
 
 use crate::Shared;
@@ -22,6 +23,9 @@ use crate::serve::code_of;
 const TURNS_MAX: usize = 256;
 /// Longest time between two looks at leases and at the ring.
 const PAUSE_MAX: Duration = Duration::from_millis(500);
+
+/// Time between two looks at who was revoked.
+const REVOKED_EVERY: Nanos = 1_000_000_000;
 
 const _: () = assert!(PAUSE_MAX.as_nanos() < LEASE_STEP_MAX as u128, "leases run as fast as the clock of an idle node");
 
@@ -45,6 +49,7 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath, mut gate: Gate) {
     shared.slow.serve_on_this_thread();
     let mut reply = vec![0; MESSAGE_BYTES_MAX].into_boxed_slice();
     let mut holders = Holders::default();
+    let mut looked = yonder_clock::now();
     while !shared.stop.load(Ordering::Acquire) {
         holders.let_go(&mut slow);
         fill_ring(shared, &mut slow);
@@ -54,6 +59,10 @@ pub(crate) fn serve(shared: &Arc<Shared>, mut slow: SlowPath, mut gate: Gate) {
             left -= 1;
         }
         let now = yonder_clock::now();
+        if now.saturating_sub(looked) >= REVOKED_EVERY {
+            shared.doors.end_revoked();
+            looked = now;
+        }
         slow.expire(now);
         publish_changes(shared, &mut slow);
         if left == 0 {

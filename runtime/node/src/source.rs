@@ -7,13 +7,14 @@
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use yonder_board::Source;
+use yonder_identity::Host;
 
 /// Numbers of users are behind those of IPv4 addresses.
 const USERS: u64 = 1 << 32;
 
 /// The source of what comes from an address.
 pub(crate) fn of_address(address: IpAddr) -> Source {
-    match address.to_canonical() {
+    match Host::of(address).address() {
         IpAddr::V4(address) => Source(u64::from(address.to_bits())),
         IpAddr::V6(address) => {
             let [a, b, c, d, ..] = address.segments().map(u64::from);

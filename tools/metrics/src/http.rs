@@ -4,11 +4,13 @@
 //! one byte at a time costs no more than that. Bodies of requests are never read, whatever length they claim.
 //!
 //! The server's side is bytes alone, [`Head`] and [`answer`], for `connection`, which does not wait; [`get`] is the
-//! client's, and waits.
+//! client's, and waits. What it asks over is for `dial` to say.
 
 use std::io::{self, ErrorKind, Read, Write};
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
+
+use yonder_identity::Stream;
 
 /// Longest head of a request in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -16,6 +18,8 @@ const HEAD_BYTES_MAX: usize = 8 << 10;
 const ANSWER_BYTES_MAX: usize = 1 << 20;
 /// Bytes asked of the socket at a time.
 const PIECE_BYTES: usize = 4 << 10;
+/// First byte of a handshake of TLS, which no request begins with.
+pub(crate) const TLS_LEAD: u8 = 0x16;
 
 /// What a client asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,6 +37,7 @@ pub(crate) enum Request {
 pub(crate) enum Status {
     Ok,
     BadRequest,
+    Forbidden,
     NotFound,
 }
 
@@ -41,6 +46,7 @@ impl Status {
         match self {
             Self::Ok => "200 OK",
             Self::BadRequest => "400 Bad Request",
+            Self::Forbidden => "403 Forbidden",
             Self::NotFound => "404 Not Found",
         }
     }
@@ -58,6 +64,10 @@ impl Head {
         // What ends a head may have begun in the piece before.
         let start = self.bytes.len().saturating_sub(3);
         self.bytes.extend_from_slice(piece);
+        if self.bytes.first() == Some(&TLS_LEAD) {
+            // It never ends as a head does, and who says it is to know soon that this is not understood.
+            return Some(Request::Bad);
+        }
         if ends_head(&self.bytes[start..]) {
             return Some(parse_request(&self.bytes).unwrap_or(Request::Bad));
         }
@@ -75,15 +85,13 @@ pub(crate) fn answer(status: Status, body: &str) -> Vec<u8> {
     answer.into_bytes()
 }
 
-/// Gets `path` from a server, within `timeout`. `InvalidData` if what answers is not HTTP, does not have the path, or
-/// says too much.
-pub(crate) fn get(address: SocketAddr, path: &str, timeout: Duration) -> io::Result<String> {
-    let deadline = Instant::now() + timeout;
-    let mut stream = TcpStream::connect_timeout(&address, timeout)?;
-    let request = format!("GET {path} HTTP/1.0\r\nHost: {address}\r\nAccept: text/plain\r\n\r\n");
-    write_all(&mut stream, request.as_bytes(), deadline)?;
+/// Gets `path` from the server at the other end, until a time. `InvalidData` if what answers is not HTTP, does not have
+/// the path, or says too much; `PermissionDenied` if it does not answer this client, with its reason.
+pub(crate) fn get(stream: &Stream, host: SocketAddr, path: &str, deadline: Instant) -> io::Result<String> {
+    let request = format!("GET {path} HTTP/1.0\r\nHost: {host}\r\nAccept: text/plain\r\n\r\n");
+    write_all(stream, request.as_bytes(), deadline)?;
     let mut answer = Vec::new();
-    while read_piece(&mut stream, &mut answer, deadline)? > 0 {
+    while read_piece(stream, &mut answer, deadline)? > 0 {
         if answer.len() > ANSWER_BYTES_MAX {
             return Err(wrong("the answer is too long"));
         }
@@ -111,16 +119,20 @@ fn parse_answer(answer: Vec<u8>) -> io::Result<String> {
     let status = head.lines().next().unwrap_or("");
     match status.strip_prefix("HTTP/1.").and_then(|rest| rest.get(1..)) {
         Some(rest) if rest.starts_with(" 200") => Ok(body.to_owned()),
+        Some(rest) if rest.starts_with(" 403") => {
+            let reason = body.lines().next().unwrap_or("it does not say why");
+            Err(io::Error::new(ErrorKind::PermissionDenied, reason.to_owned()))
+        }
         Some(rest) => Err(wrong(&format!("the answer is{}", rest.get(..4).unwrap_or(" an error")))),
         None => Err(wrong("the answer is not HTTP")),
     }
 }
 
 /// Reads what has arrived, and returns its length: 0 at the end.
-fn read_piece(stream: &mut TcpStream, into: &mut Vec<u8>, deadline: Instant) -> io::Result<usize> {
+fn read_piece(mut stream: &Stream, into: &mut Vec<u8>, deadline: Instant) -> io::Result<usize> {
     let mut piece = [0; PIECE_BYTES];
     loop {
-        stream.set_read_timeout(Some(remaining(deadline)?))?;
+        stream.socket().set_read_timeout(Some(remaining(deadline)?))?;
         match stream.read(&mut piece) {
             Ok(length) => {
                 into.extend_from_slice(&piece[..length]);
@@ -131,9 +143,9 @@ fn read_piece(stream: &mut TcpStream, into: &mut Vec<u8>, deadline: Instant) -> 
     }
 }
 
-fn write_all(stream: &mut TcpStream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
+fn write_all(mut stream: &Stream, mut bytes: &[u8], deadline: Instant) -> io::Result<()> {
     while !bytes.is_empty() {
-        stream.set_write_timeout(Some(remaining(deadline)?))?;
+        stream.socket().set_write_timeout(Some(remaining(deadline)?))?;
         match stream.write(bytes) {
             Ok(0) => return Err(ErrorKind::WriteZero.into()),
             Ok(length) => bytes = &bytes[length..],
@@ -205,6 +217,8 @@ mod tests {
         assert_eq!(parse("HTTP/1.1 200 OK\r\nA: b\r\n\r\nx 1\n"), Ok("x 1\n".to_owned()));
         assert_eq!(parse("HTTP/1.0 404 Not Found\r\n\r\n"), Err("the answer is 404".to_owned()));
         assert_eq!(parse("HTTP/1.1\r\n\r\n"), Err("the answer is an error".to_owned()));
+        let refused = parse_answer(b"HTTP/1.1 403 Forbidden\r\n\r\nnot you\nnever\n".to_vec()).unwrap_err();
+        assert_eq!((refused.kind(), refused.to_string()), (ErrorKind::PermissionDenied, "not you".to_owned()));
         for garbage in ["", "\r\n\r\n", "ERROR\r\n\r\n", "HTTP/1.\r\n\r\n", "HTTP/1.é 200\r\n\r\n"] {
             assert_eq!(parse(garbage), Err("the answer is not HTTP".to_owned()), "{garbage}");
         }

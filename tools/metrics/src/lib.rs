@@ -4,6 +4,8 @@
 //! answers it as text. [`top::run`] attaches to such an address from another process, so looking at a server costs it
 //! one sample a second. Percentiles are of the last seconds, not of the whole run.
 //!
+//! A server that has a credential (`runtime/identity`) shows what it counts over TLS, to operators of its cluster.
+//!
 //! Neighbours: `runtime/yonder` counts; `edge/cli` knows the flags `--metrics` and `--attach`. Only text crosses from
 //! [`serve`] to [`top`], so `names` is what the two must agree on.
 
@@ -11,6 +13,7 @@
 
 mod address;
 mod connection;
+mod dial;
 mod http;
 mod names;
 mod render;
@@ -21,5 +24,6 @@ pub mod top;
 mod window;
 
 pub use address::{AddressError, DEFAULT_ADDRESS};
+pub use dial::Shows;
 pub use sample::{Extra, ExtraKind, Requests, Sample, Source};
 pub use server::{BoundMetrics, MetricsError, MetricsServer, bind, serve};

@@ -4,6 +4,9 @@
 //! `CLIENTS_MAX` the one that has been there for longest goes. So silent and slow ones hold up no other, and the
 //! endpoint costs one thread and some kilobytes for each client, whatever its clients do. The thread ends with its stop
 //! socket, whose other end the [`MetricsServer`] holds.
+//!
+//! A server with a credential asks who looks, as any HTTPS server that wants certificates of its clients: operators,
+//! and the server's own member, see what it counts. Of too many clients those go first who have not shown who they are.
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
@@ -15,9 +18,10 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use tracing::{debug, warn};
+use yonder_identity::{Credential, Peer, Role, ServerEnd};
 
 use crate::address::{self, AddressError};
-use crate::connection::{Connection, Going};
+use crate::connection::{Connection, Going, Visitor};
 use crate::http::{self, Request, Status};
 use crate::render::render;
 use crate::sample::Source;
@@ -100,13 +104,18 @@ pub fn bind(address: &str) -> Result<BoundMetrics, MetricsError> {
 }
 
 impl BoundMetrics {
-    /// Serves samples of `source` as Prometheus text on `GET /metrics` until the result is dropped.
+    /// Serves samples of `source` as Prometheus text on `GET /metrics` until the result is dropped. With a credential
+    /// over TLS, to members of its cluster that may see them.
     ///
     /// # Errors
     /// If no thread can be started.
-    pub fn serve(self, source: Arc<dyn Source>) -> Result<MetricsServer, MetricsError> {
+    pub fn serve(
+        self,
+        source: Arc<dyn Source>,
+        credential: Option<Arc<Credential>>,
+    ) -> Result<MetricsServer, MetricsError> {
         let Self { address, listener, stop, stopped } = self;
-        let service = Service { listener, stopped, endpoint: Endpoint::new(source), clients: Vec::new() };
+        let service = Service { listener, stopped, endpoint: Endpoint::new(source, credential), clients: Vec::new() };
         let thread = std::thread::Builder::new()
             .name("yonder-metrics".to_owned())
             .spawn(move || service.run())
@@ -116,32 +125,49 @@ impl BoundMetrics {
     }
 }
 
-/// [`bind`], and then [`BoundMetrics::serve`].
+/// [`bind`], and then [`BoundMetrics::serve`] to all who can reach it.
 ///
 /// # Errors
 /// Of both.
 pub fn serve(address: &str, source: Arc<dyn Source>) -> Result<MetricsServer, MetricsError> {
-    bind(address)?.serve(source)
+    bind(address)?.serve(source, None)
 }
 
 /// What is answered.
 struct Endpoint {
     source: Arc<dyn Source>,
+    credential: Option<Arc<Credential>>,
     window: Window,
     started: Instant,
 }
 
 impl Endpoint {
-    fn new(source: Arc<dyn Source>) -> Self {
-        Self { source, window: Window::default(), started: Instant::now() }
+    fn new(source: Arc<dyn Source>, credential: Option<Arc<Credential>>) -> Self {
+        Self { source, credential, window: Window::default(), started: Instant::now() }
     }
 
-    fn answer(&mut self, request: Request) -> Vec<u8> {
-        match request {
-            Request::Get(path) if path == "/metrics" => http::answer(Status::Ok, &self.text()),
-            Request::Get(_) | Request::Other => http::answer(Status::NotFound, "Only GET /metrics is here.\n"),
-            Request::Bad => http::answer(Status::BadRequest, "Ask for GET /metrics.\n"),
+    fn answer(&mut self, visitor: &Visitor, request: Request) -> Vec<u8> {
+        match (visitor, request) {
+            (_, Request::Bad) => http::answer(Status::BadRequest, "Ask for GET /metrics.\n"),
+            (Visitor::Nameless, _) => http::answer(
+                Status::Forbidden,
+                "it asks who you are: type --identity FILE or --key FILE, or ask https with a certificate\n",
+            ),
+            (Visitor::Member(peer), _) if !self.may_see(peer) => {
+                let reason = format!("it shows them to operators, and not to {peer}: use an operator's identity\n");
+                http::answer(Status::Forbidden, &reason)
+            }
+            (_, Request::Get(path)) if path == "/metrics" => http::answer(Status::Ok, &self.text()),
+            (_, Request::Get(_) | Request::Other) => http::answer(Status::NotFound, "Only GET /metrics is here.\n"),
         }
+    }
+
+    /// Whether a member may see what this server counts of others: those who run the cluster, and the one who has the
+    /// server's own identity.
+    fn may_see(&self, peer: &Peer) -> bool {
+        let itself = self.credential.as_ref().map(|credential| credential.itself());
+        let is_itself = itself.is_some_and(|own| own.role() == peer.role() && own.name() == peer.name());
+        peer.has(Role::Operator) || is_itself
     }
 
     fn text(&mut self) -> String {
@@ -203,7 +229,7 @@ impl Service {
         let (now, mut is_ready) = (Instant::now(), is_ready.iter());
         clients.retain_mut(|client| {
             let going = match is_ready.next() {
-                Some(true) => client.step(|request| endpoint.answer(request)),
+                Some(true) => client.step(|visitor, request| endpoint.answer(&visitor, request)),
                 _ => Ok(Going::On),
             };
             match going {
@@ -221,10 +247,18 @@ impl Service {
         let accepted = self.listener.accept().and_then(|(socket, _)| socket.set_nonblocking(true).map(|()| socket));
         match accepted {
             Ok(socket) => {
+                let end = match self.endpoint.credential.as_deref().map(ServerEnd::new).transpose() {
+                    Ok(end) => end,
+                    Err(error) => {
+                        debug!(%error, "a client of metrics was not let in");
+                        return None;
+                    }
+                };
                 if self.clients.len() >= CLIENTS_MAX {
-                    self.clients.remove(0);
+                    let goes = self.clients.iter().position(|client| !client.is_known()).unwrap_or(0);
+                    self.clients.remove(goes);
                 }
-                self.clients.push(Connection::new(socket, Instant::now() + TIMEOUT));
+                self.clients.push(Connection::new(socket, end, Instant::now() + TIMEOUT));
                 None
             }
             // It is gone again.
@@ -250,6 +284,7 @@ mod tests {
     use std::net::{Shutdown, TcpStream};
 
     use super::*;
+    use crate::dial::{Shows, dial};
     use crate::names;
     use crate::render::tests::full_sample;
     use crate::sample::{Extra, ExtraKind, Sample};
@@ -257,6 +292,15 @@ mod tests {
 
     fn running() -> MetricsServer {
         serve("127.0.0.1:0", Arc::new(full_sample)).unwrap()
+    }
+
+    fn get(address: SocketAddr, path: &str, timeout: Duration) -> io::Result<String> {
+        get_as(address, path, timeout, &Shows::Nothing)
+    }
+
+    fn get_as(address: SocketAddr, path: &str, timeout: Duration, shows: &Shows) -> io::Result<String> {
+        let deadline = Instant::now() + timeout;
+        http::get(&dial(address, shows, deadline)?, address, path, deadline)
     }
 
     fn exchange(address: SocketAddr, request: &[u8]) -> String {
@@ -270,7 +314,7 @@ mod tests {
     #[test]
     fn a_scrape_gets_the_sample() {
         let server = running();
-        let text = http::get(server.address(), "/metrics", TIMEOUT).unwrap();
+        let text = get(server.address(), "/metrics", TIMEOUT).unwrap();
         assert_eq!(Scrape::parse(&text).unwrap().value(names::MAJOR_FAULTS), Some(1_000.0));
         let answer = exchange(server.address(), b"GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
         assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4"), "{answer}");
@@ -279,14 +323,14 @@ mod tests {
     #[test]
     fn anything_else_gets_an_error_and_hurts_nobody() {
         let server = running();
-        let not_found = http::get(server.address(), "/", TIMEOUT).unwrap_err();
+        let not_found = get(server.address(), "/", TIMEOUT).unwrap_err();
         assert_eq!(not_found.to_string(), "the answer is 404");
         let huge = b"POST /metrics HTTP/1.1\r\nContent-Length: 140737488355328\r\n\r\n";
         assert!(exchange(server.address(), huge).starts_with("HTTP/1.1 404 "));
         assert!(exchange(server.address(), b"\x16\x03\x01 garbage\r\n\r\n").starts_with("HTTP/1.1 400 "));
         let gone = TcpStream::connect(server.address()).unwrap();
         gone.shutdown(Shutdown::Both).unwrap();
-        assert!(http::get(server.address(), "/metrics", TIMEOUT * 3).is_ok());
+        assert!(get(server.address(), "/metrics", TIMEOUT * 3).is_ok());
     }
 
     #[test]
@@ -298,7 +342,7 @@ mod tests {
         for byte in b"GET /" {
             // Nor is it served for longer than its time.
             let _ = dripping.write_all(&[*byte]);
-            http::get(server.address(), "/metrics", TIMEOUT).unwrap();
+            get(server.address(), "/metrics", TIMEOUT).unwrap();
         }
     }
 
@@ -317,7 +361,7 @@ mod tests {
         let slow: Vec<_> = (0..5).map(ask).collect();
         // Its answer has begun.
         assert!(slow[0].peek(&mut [0; 4]).unwrap() > 0);
-        let other = http::get(server.address(), "/", TIMEOUT).unwrap_err();
+        let other = get(server.address(), "/", TIMEOUT).unwrap_err();
         assert_eq!(other.to_string(), "the answer is 404");
     }
 
@@ -337,7 +381,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (_stop, stopped) = UnixStream::pair().unwrap();
-        let endpoint = Endpoint::new(Arc::new(full_sample));
+        let endpoint = Endpoint::new(Arc::new(full_sample), None);
         let mut service = Service { listener, stopped, endpoint, clients: Vec::new() };
         let clients: Vec<_> = (0..CLIENTS_MAX + 3).map(|_| TcpStream::connect(address).unwrap()).collect();
         for _ in &clients {

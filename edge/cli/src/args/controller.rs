@@ -5,10 +5,12 @@ use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::Context as _;
+use anyhow::{Context as _, bail, ensure};
 use clap::{Args, Subcommand};
 use yonder::units::parse_bytes;
+use yonder_controller::{EtcdAccess, EtcdCertificate, EtcdTls};
 
+use super::open::is_of_this_machine;
 use super::{CredentialArgs, OpenArgs, SERVER, UserArgs, positive_duration};
 
 /// What `yonder controller --help` ends with.
@@ -56,11 +58,21 @@ pub(crate) struct ServeArgs {
     /// File that has the address spaces and where they are; it is made if it is not there
     #[arg(long, help_heading = SERVER, value_name = "PATH", default_value = "yonder-controller.state")]
     pub(crate) state: PathBuf,
-    /// Keep them in etcd instead: http://host:port, or several of one etcd with commas between. Of several controllers
-    /// on one etcd, one serves and the others wait to take over. Needs a build with the feature etcd
+    /// Keep them in etcd instead: https://host:port with --etcd-ca, or http://host:port, or several of one etcd with
+    /// commas between. Of several controllers on one etcd, one serves and the others wait to take over. Needs a build
+    /// with the feature etcd
     #[arg(long, help_heading = SERVER, value_name = "URLS", value_delimiter = ',', value_parser = parse_etcd)]
     #[arg(conflicts_with = "state")]
     pub(crate) etcd: Vec<String>,
+    /// Certificate of the authority that has signed etcd's own, in PEM
+    #[arg(long, help_heading = SERVER, value_name = "FILE", requires = "etcd")]
+    pub(crate) etcd_ca: Option<PathBuf>,
+    /// Certificate to show to etcd, in PEM, if it asks for one (--client-cert-auth)
+    #[arg(long, help_heading = SERVER, value_name = "FILE", requires_all = ["etcd_ca", "etcd_key"])]
+    pub(crate) etcd_cert: Option<PathBuf>,
+    /// Private key of --etcd-cert, in PEM; it must be of mode 0600
+    #[arg(long, help_heading = SERVER, value_name = "FILE", requires = "etcd_cert")]
+    pub(crate) etcd_key: Option<PathBuf>,
     /// What is placed and moved as one: a power of two, the same for all nodes and for ever
     #[arg(long, help_heading = SERVER, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes)]
     pub(crate) region_size: u64,
@@ -166,12 +178,47 @@ impl fmt::Display for ControllerAddresses {
     }
 }
 
-/// An endpoint of etcd. There is no encryption, so https would promise what is not done.
+/// What https is typed as.
+const HTTPS: &str = "https://";
+const HTTP: &str = "http://";
+
+/// An endpoint of etcd.
 fn parse_etcd(text: &str) -> Result<String, String> {
-    let address = text.strip_prefix("http://").map(|rest| rest.trim_end_matches('/'));
-    match address.map(str::parse::<ControllerAddress>) {
-        Some(Ok(address)) => Ok(format!("http://{}", address.0)),
-        _ => Err(format!("'{text}' is not where etcd is: type http://HOST:PORT, such as http://127.0.0.1:2379")),
+    let parts = [HTTPS, HTTP].into_iter().find_map(|scheme| Some((scheme, text.strip_prefix(scheme)?)));
+    match parts.map(|(scheme, rest)| (scheme, rest.trim_end_matches('/').parse::<ControllerAddress>())) {
+        Some((scheme, Ok(address))) => Ok(format!("{scheme}{}", address.0)),
+        _ => Err(format!("'{text}' is not where etcd is: type https://HOST:PORT, or http://127.0.0.1:2379")),
+    }
+}
+
+impl ServeArgs {
+    /// Where etcd is, and how it is spoken with, if it is. In the clear with an etcd on this machine alone, unless the
+    /// network may be used like this.
+    pub(crate) fn etcd(&self) -> anyhow::Result<Option<EtcdAccess>> {
+        let Some(first) = self.etcd.first() else { return Ok(None) };
+        let endpoints = self.etcd.clone();
+        let is_secure = first.starts_with(HTTPS);
+        ensure!(
+            endpoints.iter().all(|endpoint| endpoint.starts_with(HTTPS) == is_secure),
+            "--etcd has endpoints of http and of https: type https:// in front of all"
+        );
+        let certificate = self.etcd_cert.clone().zip(self.etcd_key.clone());
+        let certificate = certificate.map(|(certificate, key)| EtcdCertificate { certificate, key });
+        let tls = match (is_secure, &self.etcd_ca) {
+            (true, Some(ca)) => Some(EtcdTls { ca: ca.clone(), certificate }),
+            (true, None) => bail!("{first} needs a certificate to know etcd by: type --etcd-ca FILE"),
+            (false, Some(_)) => bail!("{first} is spoken with in the clear: type https:// for --etcd-ca to be used"),
+            (false, None) => None,
+        };
+        let plain = endpoints.iter().filter_map(|endpoint| endpoint.strip_prefix(HTTP));
+        for address in plain {
+            ensure!(
+                self.open.open || is_of_this_machine(address),
+                "etcd at {address} would be spoken with in the clear over a network: type https://{address} with \
+                 --etcd-ca FILE, --etcd-cert FILE and --etcd-key FILE, or --open if the network is yours alone"
+            );
+        }
+        Ok(Some(EtcdAccess { endpoints, tls }))
     }
 }
 
@@ -193,10 +240,46 @@ mod tests {
     }
 
     #[test]
-    fn endpoints_of_etcd_are_plain_http() {
+    fn endpoints_of_etcd_say_how_they_are_spoken_with() {
         assert_eq!(parse_etcd("http://127.0.0.1:2379/").unwrap(), "http://127.0.0.1:2379");
-        for wrong in ["127.0.0.1:2379", "https://127.0.0.1:2379", "http://127.0.0.1", ""] {
-            assert!(parse_etcd(wrong).unwrap_err().contains("type http://HOST:PORT"), "{wrong}");
+        assert_eq!(parse_etcd("https://etcd:2379").unwrap(), "https://etcd:2379");
+        for wrong in ["127.0.0.1:2379", "ftp://127.0.0.1:2379", "http://127.0.0.1", "https://", ""] {
+            assert!(parse_etcd(wrong).unwrap_err().contains("type https://HOST:PORT"), "{wrong}");
         }
+    }
+
+    fn etcd_of(typed: &[&str]) -> anyhow::Result<Option<EtcdAccess>> {
+        #[derive(Debug, clap::Parser)]
+        struct Typed {
+            #[command(flatten)]
+            serve: ServeArgs,
+        }
+        let typed = ["yonder", "--listen", "127.0.0.1:7400"].into_iter().chain(typed.iter().copied());
+        let typed = <Typed as clap::Parser>::try_parse_from(typed);
+        typed.map_err(anyhow::Error::from).and_then(|typed| typed.serve.etcd())
+    }
+
+    #[test]
+    fn an_etcd_of_another_machine_is_not_spoken_with_in_the_clear() {
+        assert!(etcd_of(&[]).unwrap().is_none());
+        assert!(etcd_of(&["--etcd", "http://127.0.0.1:2379"]).unwrap().unwrap().tls.is_none());
+        let refused = etcd_of(&["--etcd", "http://10.0.0.2:2379"]).unwrap_err().to_string();
+        assert!(
+            refused.contains("https://10.0.0.2:2379 with --etcd-ca FILE") && refused.contains("--open"),
+            "{refused}"
+        );
+        assert!(etcd_of(&["--etcd", "http://10.0.0.2:2379", "--open"]).unwrap().unwrap().tls.is_none());
+        let mixed = etcd_of(&["--etcd", "https://10.0.0.2:2379,http://10.0.0.3:2379", "--etcd-ca", "ca"]);
+        assert!(mixed.unwrap_err().to_string().contains("type https:// in front of all"));
+        let refused = etcd_of(&["--etcd", "https://10.0.0.2:2379"]).unwrap_err().to_string();
+        assert!(refused.ends_with("type --etcd-ca FILE"), "{refused}");
+        let secure = ["--etcd", "https://10.0.0.2:2379", "--etcd-ca", "ca"];
+        assert!(etcd_of(&secure).unwrap().unwrap().tls.unwrap().certificate.is_none());
+        let whole = [&secure[..], &["--etcd-cert", "cert", "--etcd-key", "key"]].concat();
+        assert!(etcd_of(&whole).unwrap().unwrap().tls.unwrap().certificate.is_some());
+        // A certificate without its key, and what is for https at an etcd without it.
+        assert!(etcd_of(&[&secure[..], &["--etcd-cert", "cert"]].concat()).is_err());
+        let plain = etcd_of(&["--etcd", "http://127.0.0.1:2379", "--etcd-ca", "ca"]).unwrap_err().to_string();
+        assert!(plain.contains("type https://"), "{plain}");
     }
 }

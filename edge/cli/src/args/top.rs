@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::positive_duration;
+use super::{CredentialArgs, positive_duration};
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
@@ -20,4 +20,6 @@ pub(crate) struct TopArgs {
     /// Print one look as text and end, as is done when standard output is no terminal
     #[arg(long)]
     pub(crate) once: bool,
+    #[command(flatten)]
+    pub(crate) credential: CredentialArgs,
 }

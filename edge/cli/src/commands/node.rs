@@ -19,13 +19,12 @@ use crate::args::{NodeArgs, SandboxArgs, as_user};
 pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     if !args.credential.is_typed() {
         let addresses = args.listen.0.iter().filter_map(Listen::socket_address);
-        args.open.check_or(addresses, ", or --identity FILE or --key FILE")?;
+        let metrics = args.metrics.as_deref();
+        args.open.check_or(addresses.chain(metrics), ", or --identity FILE or --key FILE")?;
     }
-    // Metrics ask no one who he is.
-    args.open.check(args.metrics.as_deref())?;
     let user = args.sandbox.user.find()?;
     let credential = as_user(user.as_ref(), || args.credential.of_server(Role::Node))?;
-    let bound = Node::bind(config(args, credential))?;
+    let bound = Node::bind(config(args, credential.clone()))?;
     let bound_metrics = args.metrics.as_deref().map(yonder_metrics::bind).transpose()?;
     // Threads that are made from here on have no more rights than this one.
     confine(&args.sandbox, user.as_ref(), &bound)?;
@@ -44,7 +43,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
         extra.extend(for_metrics.controller().map(|link| link_metric(&link)));
         Sample { extra, ..Sample::default() }
     };
-    let server = bound_metrics.map(|bound| bound.serve(Arc::new(sample))).transpose()?;
+    let server = bound_metrics.map(|bound| bound.serve(Arc::new(sample), credential)).transpose()?;
     if let Some(server) = &server {
         eprintln!("yonder node: metrics on {}", server.address());
     }

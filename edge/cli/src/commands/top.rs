@@ -7,6 +7,7 @@ use std::time::Instant;
 
 use rustix::process::geteuid;
 use yonder::units::format_bytes;
+use yonder_metrics::Shows;
 use yonder_metrics::top::TopSettings;
 use yonder_settings::Row;
 
@@ -30,7 +31,12 @@ pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
     if args.processes {
         return processes(args);
     }
-    let settings = TopSettings { address: args.attach.clone(), interval: args.interval, once: args.once };
+    let shows = match args.credential.of_client()? {
+        None => Shows::Nothing,
+        Some(credential) if args.credential.is_typed() => Shows::Typed(credential),
+        Some(credential) => Shows::IfAsked(credential),
+    };
+    let settings = TopSettings { address: args.attach.clone(), shows, interval: args.interval, once: args.once };
     yonder_metrics::top::run(&settings)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -70,7 +70,7 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["controller", "--listen", "udp://127.0.0.1:0"], "'udp://127.0.0.1:0'", "HOST:PORT"),
         (&["controller", "--listen", &taken, "--lease", "0s"], "'0s'", "5s"),
         (&["controller", "--listen", &taken, "--region-size", "1gb"], "'1gb'", "64MiB"),
-        (&["controller", "--listen", &taken, "--etcd", "127.0.0.1:2379"], "'127.0.0.1:2379'", "http://HOST:PORT"),
+        (&["controller", "--listen", &taken, "--etcd", "127.0.0.1:2379"], "'127.0.0.1:2379'", "https://HOST:PORT"),
         (&["controller", "--listen", &taken, "--etcd", "http://h:1", "--state", "x"], "--state", "controller --help"),
         (&["controller", "--listen", &taken, "nodes", "--at", &taken], "--listen", "controller --help"),
         (&["controller", "list"], "'list'", "yonder controller --help"),

@@ -3,10 +3,14 @@
 //! The leader holds a key with a lease of etcd's, which a thread renews. Every write is a transaction that compares
 //! this key first: a controller that has slept past its lease, and has been replaced, cannot change anything.
 //!
+//! With TLS the client checks etcd's certificate by the authority that is named, and shows its own if etcd asks for
+//! one.
+//!
 //! Everything is under one prefix: `records/` as in every store, `leader`, and `live/` with what is announced.
 
 use std::collections::BTreeMap;
 use std::future::Future;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
@@ -14,13 +18,15 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use etcd_client::{
-    Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, PutOptions, Txn, TxnOp, TxnOpResponse,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, Identity, PutOptions,
+    TlsOptions, Txn, TxnOp, TxnOpResponse,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::runtime::{Builder, Runtime};
+use yonder_identity::{IdentityError, read_secret};
 
-use super::{Leadership, Store, StoreError, Write};
+use super::{EtcdAccess, EtcdCertificate, EtcdTls, Leadership, Store, StoreError, Write};
 
 /// How long the leader may be silent.
 const LEADER_LEASE: Duration = Duration::from_secs(6);
@@ -50,11 +56,10 @@ pub struct EtcdStore {
 }
 
 impl EtcdStore {
-    /// Connects to etcd at `endpoints`, such as `http://127.0.0.1:2379`, and leads there under `prefix`. `name` tells
-    /// people who leads.
-    pub fn open(endpoints: &[String], prefix: &str, name: &str, leadership: Leadership) -> Result<Self, StoreError> {
-        let place = format!("etcd {}", endpoints.join(","));
-        let mut session = Session::open(endpoints, &place)?;
+    /// Connects to etcd, and leads there under `prefix`. `name` tells people who leads.
+    pub fn open(at: &EtcdAccess, prefix: &str, name: &str, leadership: Leadership) -> Result<Self, StoreError> {
+        let place = format!("etcd {}", at.endpoints.join(","));
+        let mut session = Session::open(at, &place)?;
         let mut leader_lease = session.grant(LEADER_LEASE).map_err(|error| failed(&place, error))?;
         let holder = format!("{name} ({:016x})", StdRng::from_os_rng().random::<u64>());
         let key = format!("{prefix}leader");
@@ -73,7 +78,7 @@ impl EtcdStore {
                 }
             }
         }
-        let renewer = renew_in_thread(endpoints, place.clone(), leader_lease)?;
+        let renewer = renew_in_thread(at, place.clone(), leader_lease)?;
         let prefix = prefix.to_owned();
         Ok(Self { place, prefix, holder, session, leader_lease, renewer: Some(renewer), announced: BTreeMap::new() })
     }
@@ -202,14 +207,17 @@ impl std::fmt::Debug for Session {
 }
 
 impl Session {
-    fn open(endpoints: &[String], place: &str) -> Result<Self, StoreError> {
+    fn open(at: &EtcdAccess, place: &str) -> Result<Self, StoreError> {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.map_err(|error| StoreError::Failed {
             place: place.to_owned(),
             cause: format!("no event loop: {error}"),
         })?;
-        let options = ConnectOptions::new().with_connect_timeout(CALL_TIMEOUT).with_timeout(CALL_TIMEOUT);
-        let connected = wait(&runtime, Client::connect(endpoints, Some(options)));
+        let mut options = ConnectOptions::new().with_connect_timeout(CALL_TIMEOUT).with_timeout(CALL_TIMEOUT);
+        if let Some(tls) = &at.tls {
+            options = options.with_tls(tls_options(tls)?);
+        }
+        let connected = wait(&runtime, Client::connect(&at.endpoints, Some(options)));
         let client = connected.map_err(|error| failed(place, error))?;
         Ok(Self { runtime, client })
     }
@@ -256,6 +264,23 @@ impl Session {
     }
 }
 
+/// Reads the files of TLS.
+fn tls_options(tls: &EtcdTls) -> Result<TlsOptions, IdentityError> {
+    let options = TlsOptions::new().ca_certificate(Certificate::from_pem(read_certificate(&tls.ca)?));
+    let Some(EtcdCertificate { certificate, key }) = &tls.certificate else { return Ok(options) };
+    let shown = Identity::from_pem(read_certificate(certificate)?, read_secret(key)?.as_bytes());
+    Ok(options.identity(shown))
+}
+
+/// A text that has a certificate, at least as far as can be seen.
+fn read_certificate(path: &Path) -> Result<String, IdentityError> {
+    let text = std::fs::read_to_string(path).map_err(|cause| IdentityError::File { path: path.to_owned(), cause })?;
+    if text.contains("-----BEGIN CERTIFICATE-----") {
+        return Ok(text);
+    }
+    Err(IdentityError::Damaged { path: path.to_owned(), cause: "it has no certificate in PEM".to_owned() })
+}
+
 fn wait<T>(runtime: &Runtime, call: impl Future<Output = Result<T, Error>>) -> Result<T, CallError> {
     let bounded = runtime.block_on(async { tokio::time::timeout(CALL_TIMEOUT, call).await });
     match bounded {
@@ -274,8 +299,8 @@ struct Renewer {
     is_over: Arc<AtomicBool>,
 }
 
-fn renew_in_thread(endpoints: &[String], place: String, lease: i64) -> Result<Renewer, StoreError> {
-    let mut session = Session::open(endpoints, &place)?;
+fn renew_in_thread(at: &EtcdAccess, place: String, lease: i64) -> Result<Renewer, StoreError> {
+    let mut session = Session::open(at, &place)?;
     let (stop, stopped) = mpsc::channel::<()>();
     let is_over = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&is_over);

@@ -17,8 +17,10 @@ pub use memory::MemoryStore;
 #[cfg(not(feature = "etcd"))]
 pub use without_etcd::EtcdStore;
 
+use std::path::PathBuf;
 use std::time::Duration;
 
+use yonder_identity::IdentityError;
 use yonder_placement::{Change, Record, RecordKey};
 
 /// Records as text keys and bytes, for one controller at a time.
@@ -66,6 +68,34 @@ pub enum Leadership {
     Wait,
 }
 
+/// Where etcd is, and how it is spoken with.
+#[derive(Clone, Debug)]
+pub struct EtcdAccess {
+    /// Its endpoints, such as `http://127.0.0.1:2379`; all of them `https://` with TLS.
+    pub endpoints: Vec<String>,
+    /// Whom to take for etcd, and what to show; without it all is in the clear.
+    pub tls: Option<EtcdTls>,
+}
+
+/// What TLS with etcd is made of: files in PEM, as etcd's own programs have them. They are read when a controller
+/// starts.
+#[derive(Clone, Debug)]
+pub struct EtcdTls {
+    /// The certificate of the authority that has signed etcd's.
+    pub ca: PathBuf,
+    /// What is shown to an etcd that asks for it.
+    pub certificate: Option<EtcdCertificate>,
+}
+
+/// A certificate for clients of etcd, and its key.
+#[derive(Clone, Debug)]
+pub struct EtcdCertificate {
+    /// The certificate.
+    pub certificate: PathBuf,
+    /// Its private key, which must be its user's alone.
+    pub key: PathBuf,
+}
+
 /// Why a store failed. The controller that was refused a write must end.
 #[derive(Debug, thiserror::Error)]
 pub enum StoreError {
@@ -93,6 +123,9 @@ pub enum StoreError {
         /// Where the store is.
         place: String,
     },
+    /// A file that is needed to speak with etcd cannot be used.
+    #[error(transparent)]
+    File(#[from] IdentityError),
     /// This build has no client of etcd.
     #[error(
         "state in {place}: this build has no client of etcd; build one with cargo build --release --features etcd, or \

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Leadership, Store, StoreError, Write};
+use super::{EtcdAccess, Leadership, Store, StoreError, Write};
 
 /// Records in etcd, which this build has no client of.
 #[derive(Debug)]
@@ -10,8 +10,8 @@ pub enum EtcdStore {}
 
 impl EtcdStore {
     /// Fails with [`StoreError::NotBuilt`].
-    pub fn open(endpoints: &[String], _prefix: &str, _name: &str, _leadership: Leadership) -> Result<Self, StoreError> {
-        Err(StoreError::NotBuilt { place: format!("etcd {}", endpoints.join(",")) })
+    pub fn open(at: &EtcdAccess, _prefix: &str, _name: &str, _leadership: Leadership) -> Result<Self, StoreError> {
+        Err(StoreError::NotBuilt { place: format!("etcd {}", at.endpoints.join(",")) })
     }
 }
 
@@ -35,8 +35,8 @@ mod tests {
 
     #[test]
     fn a_build_without_etcd_says_what_to_type() {
-        let endpoints = ["http://127.0.0.1:2379".to_owned()];
-        let refused = EtcdStore::open(&endpoints, "yonder/", "first", Leadership::Refuse).unwrap_err().to_string();
+        let at = EtcdAccess { endpoints: vec!["http://127.0.0.1:2379".to_owned()], tls: None };
+        let refused = EtcdStore::open(&at, "yonder/", "first", Leadership::Refuse).unwrap_err().to_string();
         assert!(refused.contains("http://127.0.0.1:2379") && refused.contains("--features etcd"), "{refused}");
     }
 }

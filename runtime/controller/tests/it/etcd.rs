@@ -3,14 +3,19 @@
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use yonder_controller::{EtcdStore, Leadership, Store, StoreError, Write};
+use yonder_controller::{EtcdAccess, EtcdStore, Leadership, Store, StoreError, Write};
 
 use crate::etcd_server::Etcd;
 use crate::fake::{Cluster, REGION, config, url};
 
 /// Opens the state of the controllers in these tests.
 fn open(etcd: &Etcd, name: &str, leadership: Leadership) -> Result<EtcdStore, StoreError> {
-    EtcdStore::open(&[etcd.endpoint().to_owned()], "yonder/", name, leadership)
+    EtcdStore::open(&plain(etcd), "yonder/", name, leadership)
+}
+
+/// In the clear.
+fn plain(etcd: &Etcd) -> EtcdAccess {
+    EtcdAccess { endpoints: vec![etcd.endpoint().to_owned()], tls: None }
 }
 
 /// The state of a controller that has come first.
@@ -50,7 +55,7 @@ fn records_are_kept_and_one_controller_leads() {
 fn a_leader_that_was_replaced_cannot_write() {
     let Some(etcd) = Etcd::start() else { return };
     let mut first = first(&etcd);
-    let mut other = EtcdStore::open(&[etcd.endpoint().to_owned()], "other/", "other", Leadership::Refuse).unwrap();
+    let mut other = EtcdStore::open(&plain(&etcd), "other/", "other", Leadership::Refuse).unwrap();
     first.commit(&[put("space/1", "a")]).unwrap();
     // As if its lease had ended and another controller had come: the key that says who leads says something else.
     let stolen = Command::new("etcdctl")

@@ -25,18 +25,25 @@ impl Drop for Etcd {
 impl Etcd {
     /// Starts one, and returns once it serves. `None`, with the reason printed, if it is not installed.
     pub(crate) fn start() -> Option<Self> {
+        Self::start_with("http", &[])
+    }
+
+    /// As [`Etcd::start`], with clients over this scheme and more flags.
+    pub(crate) fn start_with(scheme: &str, flags: &[String]) -> Option<Self> {
         const SERVES: &str = "ready to serve client requests";
         let folder = tempfile::tempdir().expect("a temporary folder");
         // Both are held until both are chosen, so that they differ.
         let sockets =
             [0; 2].map(|port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).expect("loopback has free ports"));
-        let [clients, peers] = sockets.map(|socket| format!("http://{}", socket.local_addr().expect("it is bound")));
+        let [clients, peers] = sockets.map(|socket| socket.local_addr().expect("it is bound"));
+        let (clients, peers) = (format!("{scheme}://{clients}"), format!("http://{peers}"));
         let started = Command::new("etcd")
             .arg("--data-dir")
             .arg(folder.path())
             .args(["--listen-client-urls", &clients, "--advertise-client-urls", &clients])
             .args(["--listen-peer-urls", &peers, "--initial-advertise-peer-urls", &peers])
             .args(["--initial-cluster", &format!("default={peers}")])
+            .args(flags)
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
             .spawn();

@@ -12,4 +12,6 @@ mod fake;
 mod identities;
 mod moves;
 mod roles;
+#[cfg(feature = "etcd")]
+mod secure_etcd;
 mod strangers;

@@ -38,7 +38,10 @@ fn each_role_does_its_part() {
     let mut operator = cluster.client_as(&members.add(Role::Operator, "me"));
     let space = tenant.create_space().unwrap();
     let placed = tenant.place(space.pid, space.keys.owner, 1, &[]).unwrap();
-    assert_eq!(tenant.locate(space.pid, space.keys.read, 1).unwrap().node, placed[0].node);
+    let located = tenant.locate(space.pid, space.keys.read, 1).unwrap();
+    assert_eq!(located.node, placed[0].node);
+    // The program takes no other node for it.
+    assert!(["n1", "n2"].map(Some).contains(&located.name.as_deref()) && located.name == placed[0].name, "{located:?}");
     let names: Vec<_> = operator.nodes().unwrap().into_iter().map(|node| node.name).collect();
     assert_eq!(names, [Some("n1".to_owned()), Some("n2".to_owned())]);
     assert_eq!(operator.spaces().unwrap()[0].tenant.as_deref(), Some("app"));

@@ -1,10 +1,11 @@
 //! Peers that want the controller's time or memory for themselves: they are cut off, and the others are served.
 
 use std::io::Write as _;
-use std::time::Duration;
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, FromController, LinkError, MemoryStore, ToController};
-use yonder_identity::Role;
+use yonder_identity::{HANDSHAKE_TIMEOUT, Role};
 use yonder_placement::{Config, Refusal, Request};
 
 use crate::fake::{Cluster, config, until};
@@ -38,6 +39,24 @@ fn those_who_ask_and_do_not_read_keep_no_others() {
         }
     });
     assert_eq!(client.nodes().unwrap(), []);
+}
+
+/// Once half of all places were theirs until their time was over, though no one knows them.
+#[test]
+fn those_who_only_connect_keep_no_member_out() {
+    // More than may shake hands at a time, and of the host that the member is on.
+    const SILENT: usize = 300;
+    let mut members = Members::new();
+    let cluster = members.cluster(config());
+    let operator = members.add(Role::Operator, "me");
+    let mut connected = cluster.client_as(&operator);
+    connected.nodes().unwrap();
+    let begun = Instant::now();
+    let silent: Vec<TcpStream> = (0..SILENT).map(|_| TcpStream::connect(cluster.address).unwrap()).collect();
+    cluster.client_as(&operator).nodes().unwrap();
+    assert!(begun.elapsed() < HANDSHAKE_TIMEOUT, "a member has waited until the others' time was over");
+    connected.nodes().unwrap();
+    drop(silent);
 }
 
 #[test]

@@ -33,7 +33,9 @@ pub enum CallError {
     #[error("it does not answer")]
     TimedOut,
     /// The node has lost this client's memory.
-    #[error("the node was restarted, or this client was away for too long: its far memory is lost")]
+    #[error(
+        "the node was restarted, this client was away for too long, or its identity was revoked: its far memory is lost"
+    )]
     Lost,
 }
 

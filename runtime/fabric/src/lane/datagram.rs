@@ -77,6 +77,10 @@ impl DatagramLink {
         self.socket.as_fd()
     }
 
+    pub(super) fn protector(&self) -> Option<&Protector> {
+        self.protector.as_ref()
+    }
+
     /// Sends what may be sent, and takes what has arrived.
     pub(super) fn exchange(&mut self, client: &mut Client, now: Nanos, data: &mut impl Data) -> Condition {
         if !client.idle() && self.try_exchange(client, now, data).is_err() {

@@ -47,6 +47,9 @@ pub enum OpenError {
     /// Node and client do not know each other.
     #[error("{0}")]
     Handshake(#[from] HandshakeError),
+    /// A node's name is asked for, and nothing would show it.
+    #[error("a node shows its name to members alone: type YONDER_IDENTITY=FILE in front, or leave ?name= out")]
+    Unnamed,
     /// The node refused the greeting.
     #[error("{0}")]
     Refused(ErrorCode),
@@ -54,7 +57,9 @@ pub enum OpenError {
     #[error("it sent an unexpected {0:?} message")]
     Unexpected(Kind),
     /// The node is not the one that had this client's memory.
-    #[error("the node was restarted, or this client was away for too long: its far memory is lost")]
+    #[error(
+        "the node was restarted, this client was away for too long, or its identity was revoked: its far memory is lost"
+    )]
     Forgotten,
     /// Who listens on this machine is neither this user nor root.
     #[error("a process of user {0} listens there, who would have all that is kept there: start a node of your own")]

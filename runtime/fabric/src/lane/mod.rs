@@ -83,6 +83,18 @@ enum Link {
     Stream(StreamLink),
 }
 
+impl Link {
+    /// Whether this process may send on it: a forked child may not use what its parent's messages are protected with.
+    #[inline]
+    fn is_own(&self) -> bool {
+        let protector = match self {
+            Self::Datagram(link) => link.protector(),
+            Self::Stream(link) => link.protector.as_ref(),
+        };
+        protector.is_none_or(Protector::is_own)
+    }
+}
+
 /// What opening a lane gives.
 #[derive(Debug)]
 pub struct Opened {
@@ -234,7 +246,7 @@ impl Lane {
 
     /// Sends what may be sent and takes what has arrived. `now` is the time of [`yonder_clock`].
     pub fn poll(&mut self, now: Nanos, data: &mut impl Data) -> Condition {
-        if self.session.is_lost() {
+        if self.session.is_lost() || !self.link.is_own() {
             self.client.abandon();
             return Condition::Down;
         }

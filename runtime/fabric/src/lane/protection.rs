@@ -5,17 +5,19 @@
 //! of the node. A [`Protector`] seals what one lane sends and opens what it receives, with keys that it derives by
 //! itself, so that nothing here locks, allocates or waits on the path of a fault.
 //!
-//! Invariant: a lane has one counter as long as a session lasts, and no two lanes of a session have one number.
+//! Invariant: a lane has one counter as long as a session lasts, and no two lanes of a session have one number. A
+//! forked child has copies of both, so it seals nothing with what its parent has made.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 use yonder_client::NodeClock;
-use yonder_identity::{Credential, Role, connect};
+use yonder_identity::{Credential, Expected, HandshakeError, Role, connect};
+use yonder_mapping::ForkMark;
 use yonder_session::{
     Frame, GrantBytes, LaneKeys, PREFIX_BYTES, Protection, RequestCounter, SessionGrant, SessionNumber, SessionRequest,
     SessionSecret, open, seal,
@@ -43,6 +45,10 @@ const SILENT: Nanos = 1_000_000_000;
 pub(crate) struct Sessions {
     credential: OnceLock<Option<Arc<Credential>>>,
     protection: Protection,
+    /// What the node is called, if that is known: no other is taken for it.
+    pub(super) name: Option<String>,
+    /// Held while a chain is made, so that lanes that are opened together share it.
+    making: Mutex<()>,
     chains: Mutex<Vec<Arc<Chain>>>,
     /// Whether the thread that renews runs.
     is_renewed: AtomicBool,
@@ -60,6 +66,8 @@ struct Chain {
     heard: AtomicU64,
     /// A lane hears nothing of the node.
     is_silent: AtomicBool,
+    /// The process whose lanes they are.
+    mark: ForkMark,
 }
 
 /// A session.
@@ -74,7 +82,19 @@ struct Made {
     time: u64,
     made: Nanos,
     renewed_at: Instant,
+    over_at: Instant,
     next: OnceLock<Arc<Made>>,
+}
+
+/// What has come of looking whether sessions must be followed by others.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Renewal {
+    /// None was made.
+    Nothing,
+    /// One was made, by this incarnation of the node.
+    Made(u64),
+    /// The node answers nothing, because this client was revoked.
+    Revoked,
 }
 
 impl Default for Sessions {
@@ -91,25 +111,29 @@ impl Sessions {
 
     /// Sessions of one whom the environment names, if it does; each message is to be protected like this.
     pub(crate) fn protecting(protection: Protection) -> Self {
-        let (credential, chains) = (OnceLock::new(), Mutex::default());
-        Self { credential, protection, chains, is_renewed: AtomicBool::new(false) }
+        Self {
+            credential: OnceLock::new(),
+            protection,
+            name: None,
+            making: Mutex::default(),
+            chains: Mutex::default(),
+            is_renewed: AtomicBool::new(false),
+        }
     }
 
     /// The protector of a new lane to the node at `address`, and the node's incarnation; `None` for plain lanes. Makes
     /// a session if there is none, or none with a number left.
     pub(crate) fn lane(&self, address: SocketAddr) -> Result<Option<(Protector, u64)>, OpenError> {
-        let Some(credential) = self.credential()? else { return Ok(None) };
-        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
-        for chain in &*chains {
-            if let Some(lane) = chain.next_lane() {
-                let mut last = chain.last.lock().unwrap_or_else(PoisonError::into_inner);
-                if Instant::now() >= last.0.renewed_at {
-                    let made = self.make(&credential, chain.address, Some(last.0.own))?;
-                    chain.follow_with(&mut last, made);
-                }
-                let incarnation = last.0.incarnation;
-                return Ok(Some((Protector::new(chain, &last.0, lane), incarnation)));
-            }
+        let Some(credential) = self.credential()? else {
+            return if self.name.is_none() { Ok(None) } else { Err(OpenError::Unnamed) };
+        };
+        if let Some((chain, lane)) = self.next_lane() {
+            return self.follow(&credential, &chain, lane).map(Some);
+        }
+        // Others wait here, and not the thread that renews.
+        let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((chain, lane)) = self.next_lane() {
+            return self.follow(&credential, &chain, lane).map(Some);
         }
         let made = Arc::new(self.make(&credential, address, None)?);
         let incarnation = made.incarnation;
@@ -119,11 +143,35 @@ impl Sessions {
             last: Mutex::new((Arc::clone(&made), Instant::now())),
             lanes: AtomicU8::new(0),
             is_silent: AtomicBool::new(false),
+            mark: ForkMark::new().map_err(io::Error::other)?,
         });
         let lane = chain.next_lane().expect("a chain has room for a first lane");
         let protector = Protector::new(&chain, &made, lane);
-        chains.push(chain);
+        self.chains.lock().unwrap_or_else(PoisonError::into_inner).push(chain);
         Ok(Some((protector, incarnation)))
+    }
+
+    /// A number for another lane, in a chain that has one left.
+    fn next_lane(&self) -> Option<(Arc<Chain>, u8)> {
+        let chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut own = chains.iter().filter(|chain| chain.mark.is_here());
+        own.find_map(|chain| Some((Arc::clone(chain), chain.next_lane()?)))
+    }
+
+    /// The protector of a lane of a chain. Makes another session if that of the chain is old; while it is not over, it
+    /// is used all the same if no other can be had.
+    fn follow(&self, credential: &Credential, chain: &Arc<Chain>, lane: u8) -> Result<(Protector, u64), OpenError> {
+        let last = Arc::clone(&chain.last().0);
+        let now = Instant::now();
+        if now >= last.renewed_at {
+            match self.make(credential, chain.address, Some(last.own)) {
+                Ok(made) => chain.follow_with(&mut chain.last(), made),
+                Err(error) if now >= last.over_at => return Err(error),
+                Err(error) => tracing::debug!(%error, "a session goes on that should be followed by another"),
+            }
+        }
+        let last = chain.last();
+        Ok((Protector::new(chain, &last.0, lane), last.0.incarnation))
     }
 
     /// Whether a thread is to be started that calls [`Sessions::renew`] from now on: told once.
@@ -132,37 +180,42 @@ impl Sessions {
     }
 
     /// Makes the sessions that follow those which are old, or under which nothing is heard of the node; forgets those
-    /// without lanes. The node's incarnation, if a session was made. Waits for some seconds at most for each.
-    pub(crate) fn renew(&self) -> Option<u64> {
-        let credential = self.credential().ok().flatten()?;
+    /// without lanes. Waits for some seconds at most for each.
+    pub(crate) fn renew(&self) -> Renewal {
+        let Some(credential) = self.credential().ok().flatten() else { return Renewal::Nothing };
         let chains = {
             let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
             // One that has numbers left is kept for the next lane.
             chains.retain(|chain| Arc::strong_count(chain) > 1 || chain.has_numbers());
             chains.clone()
         };
-        let mut incarnation = None;
+        let mut renewal = Renewal::Nothing;
         for chain in chains {
-            let (is_old, own) = {
-                let mut last = chain.last.lock().unwrap_or_else(PoisonError::into_inner);
+            let (is_old, is_silent, own) = {
+                let mut last = chain.last();
                 let is_old = Instant::now() >= last.0.renewed_at;
                 let is_silent = chain.is_silent.swap(false, Ordering::Relaxed);
                 if !(is_old || is_silent) || last.1.elapsed() < RETRY {
                     continue;
                 }
                 last.1 = Instant::now();
-                (is_old, last.0.own)
+                (is_old, is_silent, last.0.own)
             };
             // Two references: the list's and this one. Without a lane a session is made when one is opened.
             if is_old && Arc::strong_count(&chain) <= 2 {
                 continue;
             }
-            if let Ok(made) = self.make(&credential, chain.address, Some(own)) {
-                incarnation = Some(made.incarnation);
-                chain.follow_with(&mut chain.last.lock().unwrap_or_else(PoisonError::into_inner), made);
+            match self.make(&credential, chain.address, Some(own)) {
+                Ok(made) => {
+                    renewal = Renewal::Made(made.incarnation);
+                    chain.follow_with(&mut chain.last(), made);
+                }
+                // The node answers nothing more, and says why.
+                Err(OpenError::Handshake(HandshakeError::Revoked)) if is_silent => return Renewal::Revoked,
+                Err(error) => tracing::debug!(%error, "no session follows yet"),
             }
         }
-        incarnation
+        renewal
     }
 
     fn credential(&self) -> Result<Option<Arc<Credential>>, OpenError> {
@@ -181,7 +234,8 @@ impl Sessions {
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(TIME_MAX))?;
         socket.set_write_timeout(Some(TIME_MAX))?;
-        let (stream, _) = connect(credential, socket, Role::Node, began + TIME_MAX)?;
+        let node = Expected { role: Role::Node, name: self.name.as_deref() };
+        let (stream, _) = connect(credential, socket, node, began + TIME_MAX)?;
         (&stream).write_all(&SessionRequest { protection: self.protection }.to_bytes())?;
         let mut bytes = GrantBytes::new([0; SessionGrant::BYTES]);
         (&stream).read_exact(&mut bytes[..])?;
@@ -191,8 +245,9 @@ impl Sessions {
         let grant = SessionGrant::from_bytes(&bytes).ok_or_else(no_grant)?;
         let lasts = Duration::from_secs(grant.seconds.into());
         let SessionGrant { number, secret, incarnation, time, .. } = grant;
-        let renewed_at = began + lasts - lasts / RENEWED_AT_DIVISOR;
-        Ok(Made { number, secret, incarnation, own, time, made, renewed_at, next: OnceLock::new() })
+        let (over_at, next) = (began + lasts, OnceLock::new());
+        let renewed_at = over_at - lasts / RENEWED_AT_DIVISOR;
+        Ok(Made { number, secret, incarnation, own, time, made, renewed_at, over_at, next })
     }
 }
 
@@ -214,6 +269,10 @@ impl Chain {
         let next = |lanes: u8| lanes.checked_add(1);
         let before = self.lanes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
         before.ok().map(|lanes| lanes + 1)
+    }
+
+    fn last(&self) -> MutexGuard<'_, (Arc<Made>, Instant)> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn has_numbers(&self) -> bool {
@@ -273,6 +332,12 @@ impl Protector {
         self.made.own
     }
 
+    /// Whether this is the process that made it.
+    #[inline]
+    pub(crate) fn is_own(&self) -> bool {
+        self.chain.mark.is_here()
+    }
+
     /// Goes over to the session that was made last, if there is a newer one than that of the lane.
     #[inline]
     pub(crate) fn follow(&mut self) {
@@ -300,9 +365,12 @@ impl Protector {
     }
 
     /// Seals the plain message of `bytes` at the start of `room`, sent at `now`, and returns how long it is then;
-    /// `None` if the lane may send nothing more in its session.
+    /// `None` if the lane may send nothing more in its session, or is another process's.
     #[inline]
     pub(crate) fn seal(&mut self, room: &mut [u8], bytes: usize, now: Nanos) -> Option<usize> {
+        if !self.is_own() {
+            return None;
+        }
         if self.unanswered == 0 {
             self.asking_since = now;
         }
@@ -361,3 +429,6 @@ impl From<Foreign> for WireError {
         Self::Checksum
     }
 }
+
+#[cfg(test)]
+mod tests;

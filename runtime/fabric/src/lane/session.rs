@@ -15,8 +15,9 @@ use yonder_identity::Credential;
 use yonder_session::Protection;
 use yonder_wire::Welcome;
 
-use super::protection::Sessions;
-use crate::Counter;
+use super::protection::{Renewal, Sessions};
+use crate::url::{bad, settings_of};
+use crate::{Counter, FabricError};
 
 /// Time between two looks at whether a session must follow another.
 const RENEWAL_PAUSE: Duration = Duration::from_millis(500);
@@ -61,6 +62,23 @@ impl NodeSession {
         Self { sessions: Sessions::protecting(protection), ..Self::default() }
     }
 
+    /// The node at `url`, used as the settings behind its address say, of which there may be a name and a protection;
+    /// and the URL without them.
+    pub fn of_url(url: &str) -> Result<(&str, Self), FabricError> {
+        let (node, settings) = settings_of(url)?;
+        match settings.lease {
+            None => Ok((node, settings.session())),
+            Some(_) => Err(bad(url, "has a lease, which the program says itself: type it without ?lease=")),
+        }
+    }
+
+    /// The same, of a node that is called so: no other is taken for it. Without a name any node of the cluster is.
+    #[must_use]
+    pub fn called(mut self, name: Option<String>) -> Self {
+        self.sessions.name = name;
+        self
+    }
+
     /// Starts the thread that makes the sessions which follow, if there are any and it does not run yet. It ends soon
     /// after the last of those who share this.
     pub(super) fn keep_renewed(self: &Arc<Self>) -> io::Result<()> {
@@ -70,8 +88,15 @@ impl NodeSession {
         let watched = Arc::downgrade(self);
         let renew = move || {
             while let Some(session) = watched.upgrade().filter(|session| !session.is_lost()) {
-                if let Some(incarnation) = session.sessions.renew() {
-                    session.know(incarnation);
+                match session.sessions.renew() {
+                    Renewal::Nothing => {}
+                    Renewal::Made(incarnation) => {
+                        session.know(incarnation);
+                    }
+                    Renewal::Revoked => {
+                        tracing::error!("this identity was revoked: a node answers no more, and its memory is lost");
+                        session.lose();
+                    }
                 }
                 drop(session);
                 thread::park_timeout(RENEWAL_PAUSE);

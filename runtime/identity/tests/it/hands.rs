@@ -1,10 +1,12 @@
 //! Who is let in, and what those are told who are not.
 
+use std::fs::Permissions;
 use std::io::{Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use yonder_identity::{Credential, HandshakeError, Role, accept, connect};
+use yonder_identity::{Credential, Expected, HandshakeError, Role, accept, connect};
 
 use crate::world::{DAY, LONG, World, pair, said, shake};
 
@@ -66,6 +68,72 @@ fn a_server_has_the_role_that_is_asked_for() {
     assert!(told.contains("of another role"), "{told}");
     let told = said(shake(&client, &tenant, Role::Tenant).0);
     assert!(told.contains("serves no one"), "{told}");
+}
+
+/// Any node of a cluster once passed for any other.
+#[test]
+fn a_server_has_the_name_that_is_asked_for() {
+    let mut world = World::new();
+    let client = world.load(Role::Tenant, "t1");
+    let (node, controller) = (world.load(Role::Node, "n1"), world.load(Role::Controller, "c1"));
+    let asked = |role, name| Expected { role, name: Some(name) };
+    assert_eq!(shake(&client, &node, asked(Role::Node, "n1")).0.unwrap().1.name(), Some("n1"));
+    let told = said(shake(&client, &node, asked(Role::Node, "n2")).0);
+    assert!(told.contains("of another name"), "{told}");
+    let told = said(shake(&client, &controller, asked(Role::Node, "c1")).0);
+    assert!(told.contains("of another role"), "{told}");
+    // What is asked for may come from others.
+    for name in ["", "n1.node.yonder", "*", "N1"] {
+        let refused = shake(&client, &node, asked(Role::Node, name)).0.map(drop).unwrap_err();
+        assert!(matches!(refused, HandshakeError::Identity(_)), "{name}: {refused}");
+    }
+    // One who has the shared key has no name.
+    let key = world.key("key");
+    assert!(said(shake(&key, &key, asked(Role::Node, "n1")).0).contains("of another name"));
+}
+
+/// A list that cannot be trusted would let in those whom it should keep out.
+#[test]
+fn no_one_is_let_in_while_the_list_cannot_be_used() {
+    let mut world = World::new();
+    let (server, client) = (world.load(Role::Node, "n1"), world.load(Role::Tenant, "t1"));
+    let peer = shake(&client, &server, Role::Node).1.unwrap().1;
+    let list = world.file("revoked.pem");
+    let refuses = |why: &str| {
+        let told = said(shake(&client, &server, Role::Node).1);
+        assert!(told.starts_with("no one is let in while the list") && told.contains(why), "{told}");
+        assert!(server.check(&peer).is_err() && !server.has_revoked(&peer), "what is not known is not said");
+    };
+    rustix::fs::mkfifoat(rustix::fs::CWD, &list, rustix::fs::Mode::from_raw_mode(0o600)).unwrap();
+    refuses("it is no file");
+    std::fs::remove_file(&list).unwrap();
+    std::fs::write(&list, "no list").unwrap();
+    refuses("it is no list");
+    std::fs::copy(world.authority.revoked_file(), &list).unwrap();
+    std::fs::set_permissions(&list, Permissions::from_mode(0o666)).unwrap();
+    refuses("other users may write it");
+    std::fs::set_permissions(&list, Permissions::from_mode(0o644)).unwrap();
+    // It is enough to do what was said.
+    shake(&client, &server, Role::Node).0.unwrap();
+}
+
+/// Those who may write the folder, and not the list, could take it away, or bring an old one back.
+#[test]
+fn a_list_that_was_read_counts_when_it_has_gone() {
+    let mut world = World::new();
+    let (server, client) = (world.load(Role::Node, "n1"), world.load(Role::Tenant, "t1"));
+    let peer = shake(&client, &server, Role::Node).1.unwrap().1;
+    let list = world.file("revoked.pem");
+    std::fs::copy(world.authority.revoked_file(), world.file("old.pem")).unwrap();
+    world.authority.revoke("t1").unwrap();
+    let before = server.changes();
+    std::fs::copy(world.authority.revoked_file(), &list).unwrap();
+    assert!(server.changes() > before && server.has_revoked(&peer));
+    std::fs::remove_file(&list).unwrap();
+    assert!(said(shake(&client, &server, Role::Node).0).contains("revoked"));
+    std::fs::copy(world.file("old.pem"), &list).unwrap();
+    assert!(said(shake(&client, &server, Role::Node).0).contains("revoked"));
+    assert!(server.has_revoked(&peer));
 }
 
 #[test]

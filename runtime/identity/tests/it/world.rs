@@ -7,7 +7,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use yonder_identity::{Authority, Credential, HandshakeError, Peer, Role, SecureStream, SharedKey, accept, connect};
+use yonder_identity::{
+    Authority, Credential, Expected, HandshakeError, Peer, Role, SecureStream, SharedKey, accept, connect,
+};
 
 pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Long enough for anything that will happen.
@@ -61,8 +63,8 @@ pub(crate) fn pair() -> (TcpStream, TcpStream) {
     (there, listener.accept().unwrap().0)
 }
 
-/// What the client and the server have of a handshake in which the client asks for a server of this role.
-pub(crate) fn shake(client: &Credential, server: &Credential, asked: Role) -> Ends {
+/// What the client and the server have of a handshake in which the client asks for this server.
+pub(crate) fn shake<'a>(client: &Credential, server: &Credential, asked: impl Into<Expected<'a>>) -> Ends {
     let (there, here) = pair();
     let deadline = Instant::now() + LONG;
     thread::scope(|scope| {

@@ -8,6 +8,7 @@ mod drain;
 mod ends;
 mod lossy_path;
 mod lost_words;
+mod named;
 mod pressure;
 mod router;
 mod scene;

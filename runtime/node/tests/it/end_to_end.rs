@@ -11,6 +11,7 @@ mod datagrams;
 mod failure;
 mod layers;
 mod lossy;
+mod members;
 mod memory;
 #[path = "../../../fabric/tests/messages/mod.rs"]
 mod messages;

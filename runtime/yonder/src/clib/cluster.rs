@@ -23,6 +23,8 @@ const ASK_AGAIN: Duration = Duration::from_millis(2);
 #[derive(Clone, Debug)]
 pub(super) struct Location {
     pub(super) node: NodeId,
+    /// What the node is called, where nodes have names.
+    pub(super) name: Option<String>,
     pub(super) urls: Vec<String>,
     pub(super) capability: u128,
 }
@@ -159,10 +161,11 @@ impl Cluster {
         Ok(placements.iter().map(|placement| placement.region).collect())
     }
 
-    /// What all threads know of a node.
-    pub(super) fn session(&self, node: NodeId) -> Arc<NodeSession> {
+    /// What all threads know of the node there.
+    pub(super) fn session(&self, at: &Location) -> Arc<NodeSession> {
         let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
-        Arc::clone(standings.entry(node).or_default())
+        let unknown = || Arc::new(NodeSession::default().called(at.name.clone()));
+        Arc::clone(standings.entry(at.node).or_insert_with(unknown))
     }
 
     /// Remembers that the allocation at `start` has further parts.
@@ -185,8 +188,8 @@ impl Cluster {
     }
 
     fn learn(&self, placement: &Placement) -> Location {
-        let Placement { region, node, urls, capability, .. } = placement;
-        let location = Location { node: *node, urls: urls.clone(), capability: capability.0 };
+        let Placement { region, node, name, urls, capability, .. } = placement;
+        let location = Location { node: *node, name: name.clone(), urls: urls.clone(), capability: capability.0 };
         self.regions.write().unwrap_or_else(PoisonError::into_inner).insert(*region, location.clone());
         location
     }

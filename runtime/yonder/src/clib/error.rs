@@ -21,7 +21,8 @@ pub enum ClibError {
     TooManyPending(usize),
     /// The node was restarted, or the lease of the address space is over: what was in it is lost.
     #[error(
-        "the memory node has forgotten this address space: it was restarted, or this program was away for too long"
+        "the memory node has forgotten this address space: it was restarted, this program was away for too long, or its \
+         identity was revoked"
     )]
     Lost,
     /// No answer came in time. The operation may have been executed, or not; it will not be executed later.

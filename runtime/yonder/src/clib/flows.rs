@@ -90,7 +90,7 @@ impl Flows {
                 let region = cluster.region_of(address)?;
                 let location = cluster.locate(region)?;
                 let end = (u64::from(region) + 1) * cluster.region_bytes();
-                let flow = self.flow_to(&location, &cluster.session(location.node))?;
+                let flow = self.flow_to(&location, &cluster.session(&location))?;
                 let (capability, node) = (location.capability, Some(location.node));
                 Ok(Route { flow, pid: cluster.pid(), capability, node, end })
             }

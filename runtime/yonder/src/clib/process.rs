@@ -68,8 +68,9 @@ pub(super) struct NodePlace {
 }
 
 impl Process {
-    /// Makes an address space on the node at `url` (`udp://host:port`, `tcp://host:port` or `shm:///path`), or on the
-    /// nodes of a controller (`controller://host:port`, or several with commas). It ends with the process.
+    /// Makes an address space on the node at `url` (`udp://host:port`, `tcp://host:port` or `shm:///path`, perhaps with
+    /// `?name=NODE` behind it, for which no other is taken), or on the nodes of a controller (`controller://host:port`,
+    /// or several with commas). It ends with the process.
     pub fn create(url: &str) -> Result<Self, ClibError> {
         Self::create_with(url, ProcessConfig::default())
     }
@@ -169,8 +170,8 @@ impl Drop for Process {
 
 fn connect(url: &str) -> Result<(NodeAddress, Lane), ClibError> {
     let mut refused = None;
-    for address in NodeAddress::resolve(url)? {
-        let session = Arc::new(NodeSession::default());
+    for address in NodeAddress::resolve(NodeSession::of_url(url)?.0)? {
+        let session = Arc::new(NodeSession::of_url(url)?.1);
         match open(url, std::slice::from_ref(&address), CONTROL_OPERATIONS_MAX, &session) {
             Ok(lane) => return Ok((address, lane)),
             Err(error) => refused = Some(error),

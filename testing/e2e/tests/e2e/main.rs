@@ -25,6 +25,7 @@ mod files;
 mod governor;
 mod hostile_clients;
 mod local_limit;
+mod members;
 mod memory_nodes;
 mod privileges;
 mod refusals;

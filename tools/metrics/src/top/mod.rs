@@ -18,6 +18,7 @@ use std::time::{Duration, Instant};
 use self::model::Model;
 use self::terminal::Terminal;
 use crate::address::{self, AddressError};
+use crate::dial::{Shows, dial};
 use crate::http;
 use crate::scrape::Scrape;
 
@@ -29,10 +30,12 @@ const INTERVAL_MIN: Duration = Duration::from_millis(100);
 const DRAW_INTERVAL_MAX: Duration = Duration::from_millis(250);
 
 /// What `yonder top` is told.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, Debug)]
 pub struct TopSettings {
     /// Where the server's metrics are: what it was given as `--metrics`.
     pub address: String,
+    /// What is shown to a server that asks who looks.
+    pub shows: Shows,
     /// Time between two scrapes.
     pub interval: Duration,
     /// Print one text instead of the live view. Also done when standard output is no terminal.
@@ -69,6 +72,14 @@ pub enum TopError {
         /// What is wrong with the answer.
         what: String,
     },
+    /// Somebody answers, and not this user; or is not trusted.
+    #[error("{address} does not show its metrics: {what}")]
+    Refused {
+        /// As it was typed.
+        address: String,
+        /// Why, and what to type.
+        what: String,
+    },
     /// The network fails.
     #[error("cannot reach {address}: {cause}; check the address given as --attach")]
     Unreachable {
@@ -88,7 +99,8 @@ pub enum TopError {
 /// If the address is none, or does not answer with Yonder's metrics, or the terminal fails. Once the live view is up, a
 /// server that does not answer is reported in the view and asked again.
 pub fn run(settings: &TopSettings) -> Result<(), TopError> {
-    let target = Target { address: address::parse(&settings.address)?, typed: settings.address.clone() };
+    let (typed, shows) = (settings.address.clone(), settings.shows.clone());
+    let target = Target { address: address::parse(&typed)?, typed, shows };
     let stdout = io::stdout();
     if settings.once || !stdout.is_terminal() {
         return once(&target, settings.interval, &mut stdout.lock());
@@ -135,12 +147,16 @@ fn live(terminal: &mut Terminal, target: &Target, mut model: Model, interval: Du
 struct Target {
     address: SocketAddr,
     typed: String,
+    shows: Shows,
 }
 
 impl Target {
     fn scrape(&self) -> Result<Scrape, TopError> {
         let address = self.typed.clone();
-        let text = http::get(self.address, "/metrics", TIMEOUT).map_err(|cause| self.failed(cause))?;
+        let deadline = Instant::now() + TIMEOUT;
+        let asked = dial(self.address, &self.shows, deadline)
+            .and_then(|stream| http::get(&stream, self.address, "/metrics", deadline));
+        let text = asked.map_err(|cause| self.failed(cause))?;
         Scrape::parse(&text).map_err(|wrong| TopError::Foreign { address, what: wrong.to_string() })
     }
 
@@ -149,6 +165,7 @@ impl Target {
         match cause.kind() {
             ErrorKind::ConnectionRefused => TopError::Nobody { address },
             ErrorKind::TimedOut => TopError::Silent { address },
+            ErrorKind::PermissionDenied => TopError::Refused { address, what: cause.to_string() },
             ErrorKind::InvalidData => TopError::Foreign { address, what: cause.to_string() },
             _ => TopError::Unreachable { address, cause },
         }
@@ -167,7 +184,11 @@ mod tests {
     use crate::server::serve;
 
     fn target(address: SocketAddr) -> Target {
-        Target { address, typed: address.to_string() }
+        Target { address, typed: address.to_string(), shows: Shows::Nothing }
+    }
+
+    fn settings(address: &str) -> TopSettings {
+        TopSettings { address: address.to_owned(), shows: Shows::Nothing, interval: Duration::ZERO, once: true }
     }
 
     /// What `top` says of a peer that answers every request with `answer`.
@@ -200,14 +221,14 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         drop(listener);
-        let settings = TopSettings { address: address.to_string(), interval: Duration::ZERO, once: true };
+        let settings = settings(&address.to_string());
         let said = run(&settings).unwrap_err().to_string();
         assert_eq!(said, format!("nothing serves metrics at {address}: start a server with --metrics {address}"));
     }
 
     #[test]
     fn an_address_that_is_none() {
-        let settings = TopSettings { address: "here".to_owned(), interval: Duration::ZERO, once: true };
+        let settings = settings("here");
         assert!(
             run(&settings).unwrap_err().to_string().starts_with("'here' is not an address: type a host and a port")
         );

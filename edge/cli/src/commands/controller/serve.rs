@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use yonder::units::format_bytes;
-use yonder_controller::{ControllerClient, ControllerServer, EmbeddedStore, EtcdStore, Leadership, Store, StoreError};
+use yonder_controller::{
+    ControllerClient, ControllerServer, EmbeddedStore, EtcdAccess, EtcdStore, Leadership, Store, StoreError,
+};
 use yonder_identity::{Credential, Role};
 use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Sample};
 use yonder_placement::{Config, NodeCondition, NodeView};
@@ -32,17 +34,17 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     let address = args.listen.as_ref().context("no --listen: type one such as tcp://127.0.0.1:7400")?.resolve()?;
     let user = args.user.find()?;
     let credential = as_user(user.as_ref(), || args.credential.of_server(Role::Controller))?;
-    // Strangers are kept out by the credential, but metrics are told to all.
     if credential.is_none() {
-        args.open.check_or([address.to_string()], ", or --identity FILE or --key FILE")?;
+        let addresses = std::iter::once(address.to_string()).chain(args.metrics.clone());
+        args.open.check_or(addresses, ", or --identity FILE or --key FILE")?;
     }
-    args.open.check(args.metrics.as_ref())?;
+    let etcd = args.etcd()?;
     let lease = u64::try_from(args.lease.as_nanos()).context("--lease is too long: type one such as 3s")?;
     let config = Config { region_bytes: args.region_size, lease, ..Config::default() };
     // Before anything is waited for.
     config.check()?;
     // Of several controllers on one etcd only that which leads may be connected to.
-    let bound = if args.etcd.is_empty() { Some(Sockets::bind(args, address)?) } else { None };
+    let bound = if etcd.is_none() { Some(Sockets::bind(args, address)?) } else { None };
     if let Some(user) = &user {
         // Threads that are made from here on have no more rights than this one, and what the store makes is the user's.
         user.become_for_good()?;
@@ -52,7 +54,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     ctrlc::set_handler(move || {
         let _ = on_signal.send(Event::Stop);
     })?;
-    let Some((store, place)) = open_store(args, address, happens, &events)? else { return Ok(()) };
+    let Some((store, place)) = open_store(args, etcd.as_ref(), address, happens, &events)? else { return Ok(()) };
     let sockets = bound.map_or_else(|| Sockets::bind(args, address), Ok)?;
     let server = Arc::new(ControllerServer::start_on(sockets.listener, config, store, credential.clone())?);
     let listens = server.address();
@@ -92,34 +94,35 @@ impl Sockets {
 /// Opens what `--state` or `--etcd` names, and says where it is. `None` if the command is told to end meanwhile.
 fn open_store(
     args: &ServeArgs,
+    etcd: Option<&EtcdAccess>,
     address: SocketAddr,
     happens: Sender<Event>,
     events: &Receiver<Event>,
 ) -> anyhow::Result<Option<(Box<dyn Store>, String)>> {
-    if args.etcd.is_empty() {
+    let Some(etcd) = etcd else {
         return Ok(Some((Box::new(EmbeddedStore::open(&args.state)?), args.state.display().to_string())));
-    }
+    };
     let name = format!("at {address}, process {}", std::process::id());
-    let store = lead(&args.etcd, name, happens, events)?;
-    Ok(store.map(|store| (store as Box<dyn Store>, format!("etcd at {}", args.etcd.join(",")))))
+    let store = lead(etcd, name, happens, events)?;
+    Ok(store.map(|store| (store as Box<dyn Store>, format!("etcd at {}", etcd.endpoints.join(",")))))
 }
 
 /// Waits until this controller, called `name`, leads in etcd.
 fn lead(
-    endpoints: &[String],
+    etcd: &EtcdAccess,
     name: String,
     happens: Sender<Event>,
     events: &Receiver<Event>,
 ) -> anyhow::Result<Option<Box<EtcdStore>>> {
-    match EtcdStore::open(endpoints, ETCD_PREFIX, &name, Leadership::Refuse) {
+    match EtcdStore::open(etcd, ETCD_PREFIX, &name, Leadership::Refuse) {
         Err(StoreError::Taken { holder, .. }) => {
             eprintln!("yonder controller: the controller {holder} leads; waiting to take over");
         }
-        other => return other.map(|store| Some(Box::new(store))).map_err(|error| without_etcd(endpoints, error)),
+        other => return other.map(|store| Some(Box::new(store))).map_err(|error| without_etcd(etcd, error)),
     }
-    let endpoints = endpoints.to_vec();
+    let etcd = etcd.clone();
     thread::spawn(move || {
-        let opened = EtcdStore::open(&endpoints, ETCD_PREFIX, &name, Leadership::Wait);
+        let opened = EtcdStore::open(&etcd, ETCD_PREFIX, &name, Leadership::Wait);
         let _ = happens.send(Event::Leads(opened.map(Box::new)));
     });
     match events.recv()? {
@@ -129,13 +132,14 @@ fn lead(
 }
 
 /// What to type when etcd cannot be used. What its client says is long, and for the log.
-fn without_etcd(endpoints: &[String], error: StoreError) -> anyhow::Error {
+fn without_etcd(etcd: &EtcdAccess, error: StoreError) -> anyhow::Error {
     let StoreError::Failed { cause, .. } = &error else { return error.into() };
     tracing::info!(cause, "etcd cannot be used");
+    let files = if etcd.tls.is_some() { " see that --etcd-ca and --etcd-cert are those for it," } else { "" };
     anyhow!(
-        "no etcd can be used at {}: start one there, type another --etcd, or --state PATH to keep the state in a file; \
-         YONDER_LOG=info says more",
-        endpoints.join(",")
+        "no etcd can be used at {}: start one there,{files} type another --etcd, or --state PATH to keep the state in a \
+         file; YONDER_LOG=info says more",
+        etcd.endpoints.join(",")
     )
 }
 
@@ -146,13 +150,13 @@ fn serve_metrics(
     credential: Option<Arc<Credential>>,
 ) -> anyhow::Result<MetricsServer> {
     let client = ControllerClient::new(&reachable(controller).to_string(), METRICS_TIMEOUT);
-    let client = Mutex::new(client.with_credential(credential));
+    let client = Mutex::new(client.with_credential(credential.clone()));
     let sample = move || {
         let asked = client.lock().unwrap_or_else(PoisonError::into_inner).nodes();
         // A controller that ends, or waits for its store, shows nothing rather than no nodes.
         Sample { extra: asked.map_or_else(|_| Vec::new(), |nodes| metrics(&nodes)), ..Sample::default() }
     };
-    Ok(bound.serve(Arc::new(sample))?)
+    Ok(bound.serve(Arc::new(sample), credential)?)
 }
 
 /// An address by which this machine reaches a socket that is bound to `address`.

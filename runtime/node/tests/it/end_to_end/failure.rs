@@ -59,7 +59,10 @@ fn is_lost_by_a_restart(network: Network) {
         let cause = unreachable_cause(client.fabric.allocate(4096));
         cause.contains("lost").then_some(cause)
     });
-    assert_eq!(cause, "the node was restarted, or this client was away for too long: its far memory is lost");
+    assert_eq!(
+        cause,
+        "the node was restarted, this client was away for too long, or its identity was revoked: its far memory is lost"
+    );
     for _ in 0..100 {
         assert_eq!(client.load(start), (Status::Disconnected, 0xee));
         assert_eq!(client.store(start, 1), Status::Disconnected);

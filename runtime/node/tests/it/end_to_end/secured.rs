@@ -21,24 +21,24 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 const PROTECTIONS: [Protection; 2] = [Protection::Authenticated, Protection::Encrypted];
 
 /// A key that all of a small cluster share.
-fn shared_key(folder: &Path, name: &str) -> Arc<Credential> {
+pub(super) fn shared_key(folder: &Path, name: &str) -> Arc<Credential> {
     let path = folder.join(name);
     SharedKey::generate().unwrap().write(&path).unwrap();
     load(&path)
 }
 
-fn load(path: &Path) -> Arc<Credential> {
+pub(super) fn load(path: &Path) -> Arc<Credential> {
     Arc::new(Credential::load(path).unwrap())
 }
 
 /// The file of a new member of a cluster.
-fn member(authority: &mut Authority, folder: &Path, role: Role, name: &str) -> PathBuf {
+pub(super) fn member(authority: &mut Authority, folder: &Path, role: Role, name: &str) -> PathBuf {
     let path = folder.join(format!("{name}.pem"));
     authority.add(role, name, DAY).unwrap().write(&path).unwrap();
     path
 }
 
-fn node(network: Network, credential: &Arc<Credential>) -> Node {
+pub(super) fn node(network: Network, credential: &Arc<Credential>) -> Node {
     let mut config = NodeConfig::new(vec![network.listen("127.0.0.1:0")], 64 * PAGE);
     config.page_bytes = Some(PAGE);
     config.data_threads = NonZeroUsize::new(2);
@@ -46,17 +46,22 @@ fn node(network: Network, credential: &Arc<Credential>) -> Node {
     wait_for(|| Node::start(config.clone()).ok())
 }
 
-fn open(node: &Node, session: &Arc<NodeSession>) -> Result<Lane, OpenError> {
+pub(super) fn open(node: &Node, session: &Arc<NodeSession>) -> Result<Lane, OpenError> {
     let at = NodeAddress::resolve(&node.addresses()[0].to_string()).unwrap().remove(0);
     Lane::open(&at, 16, session).map(|opened| opened.lane)
 }
 
-fn ask(lane: &mut Lane, kind: Kind, (pid, capability): (u32, u128), length: u64) -> Result<Header, CallError> {
+pub(super) fn ask(
+    lane: &mut Lane,
+    kind: Kind,
+    (pid, capability): (u32, u128),
+    length: u64,
+) -> Result<Header, CallError> {
     let operation = Operation { kind, pid, capability, address: 0, length, body: &[], deadline: u64::MAX, token: 1 };
     call(lane, &operation, &[]).map(|answer| answer.header)
 }
 
-fn create(lane: &mut Lane) -> (u32, u128) {
+pub(super) fn create(lane: &mut Lane) -> (u32, u128) {
     let made = ask(lane, Kind::CreateSpace, (0, 0), 0).unwrap();
     (made.pid, made.capability)
 }
@@ -145,7 +150,7 @@ fn a_capability_of_one_tenant_opens_nothing_for_another() {
 }
 
 /// A lane made by hand: its messages may be kept, changed and sent again.
-struct ByHand {
+pub(super) struct ByHand {
     socket: UdpSocket,
     to: SocketAddr,
     number: SessionNumber,
@@ -156,7 +161,7 @@ struct ByHand {
 }
 
 impl ByHand {
-    fn new(node: &Node, key: &Arc<Credential>, protection: Protection) -> Self {
+    pub(super) fn new(node: &Node, key: &Arc<Credential>, protection: Protection) -> Self {
         let to: SocketAddr = address(node).parse().unwrap();
         let grant = grant(to, key, protection);
         let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -165,7 +170,7 @@ impl ByHand {
         Self { socket, to, number, keys, protection, sequence: 0, time: grant.time }
     }
 
-    fn sealed(&mut self, header: &Header, payload: &[u8]) -> Vec<u8> {
+    pub(super) fn sealed(&mut self, header: &Header, payload: &[u8]) -> Vec<u8> {
         self.sequence += 1;
         let counter = self.time >> 20 << 36 | self.sequence;
         let mut bytes = [&header.seal(payload)[..], payload, &[0; PROOF_BYTES]].concat();
@@ -174,14 +179,14 @@ impl ByHand {
     }
 
     /// The answer that comes, opened; none for what the node drops.
-    fn answer(&self) -> Option<Header> {
+    pub(super) fn answer(&self) -> Option<Header> {
         let mut bytes = [0; 4096];
         let (length, _) = self.socket.recv_from(&mut bytes).ok()?;
         let opened = yonder_session::open(&self.keys.answers, &mut bytes[..length]).ok()?;
         split(&bytes[..opened]).unwrap().map(|message| message.header)
     }
 
-    fn send(&self, bytes: &[u8]) {
+    pub(super) fn send(&self, bytes: &[u8]) {
         self.socket.send_to(bytes, self.to).unwrap();
     }
 }
@@ -198,7 +203,7 @@ fn grant(to: SocketAddr, key: &Credential, protection: Protection) -> SessionGra
 }
 
 /// What nothing answers is counted; until then the node may still be at it.
-fn is_dropped(node: &Node, before: u64) {
+pub(super) fn is_dropped(node: &Node, before: u64) {
     wait_for(|| (node.stats().bad_datagrams > before).then_some(()));
     assert_eq!(node.stats().bad_datagrams, before + 1);
 }
