@@ -61,8 +61,12 @@ struct Visitor<S> {
     deadline: Instant,
     /// To be shut down when its time is over, or its place is needed.
     socket: OwnedFd,
-    is_known: bool,
+    /// Who it has shown to be.
+    known: Option<String>,
 }
+
+/// Part of the places whose holders give way to none that one member may have.
+const KNOWN_DIVISOR: usize = 8;
 
 /// One that is under way. It ends with this.
 pub struct Place<S: Copy + Eq> {
@@ -89,7 +93,7 @@ impl<S: Copy + Eq> Places<S> {
         }
         let number = taken.next;
         taken.next += 1;
-        taken.visitors.push(Visitor { number, source, deadline, socket, is_known: false });
+        taken.visitors.push(Visitor { number, source, deadline, socket, known: None });
         Some(Place { places: Arc::clone(self), number, deadline })
     }
 
@@ -112,7 +116,7 @@ impl<S: Copy + Eq> Taken<S> {
         let most = self.visitors.iter().map(|visitor| visitor.source).max_by_key(|source| count(*source))?;
         // One with as many as any gives way itself.
         let from = if count(source) + 1 >= count(most) { source } else { most };
-        let mut unknown = self.visitors.iter().enumerate().filter(|(_, visitor)| !visitor.is_known);
+        let mut unknown = self.visitors.iter().enumerate().filter(|(_, visitor)| visitor.known.is_none());
         let goes = unknown.clone().find(|(_, visitor)| visitor.source == from).or_else(|| unknown.next());
         goes.map(|(place, _)| place)
     }
@@ -132,10 +136,15 @@ impl<S: Copy + Eq> Place<S> {
         self.deadline
     }
 
-    /// It has shown who it is, and gives way to none.
-    pub fn know(&self) {
-        if let Some(own) = self.places.taken().visitors.iter_mut().find(|visitor| visitor.number == self.number) {
-            own.is_known = true;
+    /// It has shown who it is, and gives way to none; unless the same one has many such places already.
+    pub fn know(&self, who: &impl fmt::Display) {
+        let (who, most) = (who.to_string(), self.places.places_max.div_ceil(KNOWN_DIVISOR));
+        let visitors = &mut self.places.taken().visitors;
+        if visitors.iter().filter(|visitor| visitor.known.as_ref() == Some(&who)).count() >= most {
+            return;
+        }
+        if let Some(own) = visitors.iter_mut().find(|visitor| visitor.number == self.number) {
+            own.known = Some(who);
         }
     }
 }
@@ -201,12 +210,22 @@ mod tests {
     fn one_who_has_shown_who_he_is_gives_way_to_none() {
         let door = Door::new(2);
         let mut members = [door.come(1), door.come(1)];
-        members.iter().for_each(|(_, place)| place.as_ref().unwrap().know());
+        members.iter().zip(["a", "b"]).for_each(|((_, place), who)| place.as_ref().unwrap().know(&who));
         assert!(is_out(&mut door.come(1)) && is_out(&mut door.come(2)));
         assert!(!members.iter_mut().any(is_out));
         let [first, _second] = members;
         drop(first.1);
         assert!(!is_out(&mut door.come(2)), "a place that is free is taken");
+    }
+
+    /// One member has so many places for good; its others give way.
+    #[test]
+    fn a_member_does_not_hold_all_places() {
+        let door = Door::new(16);
+        let members: Vec<_> = (0..16).map(|_| door.come(1)).collect();
+        members.iter().for_each(|(_, place)| place.as_ref().unwrap().know(&"greedy"));
+        let mut others: Vec<_> = (0..14).map(|_| door.come(2)).collect();
+        assert!(!others.iter_mut().any(is_out), "one member keeps all others out");
     }
 
     #[test]

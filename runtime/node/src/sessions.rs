@@ -53,7 +53,7 @@ fn make(shared: &Shared, place: &Place<Source>, socket: TcpStream, ip: IpAddr) -
     socket.set_read_timeout(Some(TIME_MAX)).map_err(|error| words(&error))?;
     socket.set_write_timeout(Some(TIME_MAX)).map_err(|error| words(&error))?;
     let (stream, peer) = accept(credential, socket, place.deadline()).map_err(|error| words(&error))?;
-    place.know();
+    place.know(&peer);
     // A controller asks nodes for nothing.
     if !(peer.has(Role::Tenant) || peer.has(Role::Node) || peer.has(Role::Operator)) {
         return Err(format!("{peer} has no business with memory"));
