@@ -53,7 +53,7 @@ fn metrics_of_members_are_for_operators() {
     let mut serves_controller = members.yonder.serve(&[&flags[..], &["--metrics", far]].concat());
     let flags = ["node", "--listen", "tcp://0.0.0.0:0", "--memory", "16MiB", "--identity", &node];
     let mut serves_node = members.yonder.serve(&[&flags[..], &["--metrics", far]].concat());
-    for (server, shows) in [(&mut serves_controller, "controller_nodes"), (&mut serves_node, "node_limit_bytes")] {
+    for (server, shows) in [(&mut serves_controller, "controller nodes"), (&mut serves_node, "node limit bytes")] {
         let seen = members.top(server, &["--identity", &operator]);
         assert!(seen.code == Some(0) && seen.stdout.contains(shows), "{seen:?}");
         for (shown, says) in [(&[][..], "asks who you are"), (&["--identity", &tenant][..], "to operators")] {
