@@ -275,7 +275,7 @@ impl Connection {
             };
             if let Some(answer) = self.late.pop_front() {
                 reply[..answer.len()].copy_from_slice(&answer);
-                let composed = seal(reply, answer.len(), &mut server.gate.answers);
+                let composed = seal(reply, answer.len(), server.gate.answers());
                 self.replies.composed(composed);
                 continue;
             }
@@ -294,7 +294,7 @@ impl Connection {
             let is_right = match server.serve(&message, &mut reply[..room], batch, wrap, answer_to) {
                 Served::Answered(composed) => {
                     let is_right = code_of(reply) == 0;
-                    let composed = seal(reply, composed, &mut server.gate.answers);
+                    let composed = seal(reply, composed, server.gate.answers());
                     self.replies.composed(composed);
                     is_right
                 }

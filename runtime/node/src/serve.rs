@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use yonder_board::{FastPath, Handled, Path, Source, is_for_tenant, path_of};
+use yonder_board::{FastPath, Handled, Path, is_for_tenant, path_of};
 use yonder_units::Narrow;
 use yonder_wire::{Body, CODE_AT, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
 
@@ -63,7 +63,7 @@ impl Server {
         let now = yonder_clock::now();
         let request = &message.header;
         // What one tenant has is of no use to another.
-        let tenant = wrap.tenant().and_then(Source::tenant);
+        let tenant = wrap.tenant();
         if tenant.is_some_and(|tenant| !is_for_tenant(request.capability, tenant))
             && request.direction == Direction::Request
         {

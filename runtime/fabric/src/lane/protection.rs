@@ -1,80 +1,43 @@
-//! Sessions with a node that wants to know who asks, and the lanes that speak under them.
+//! Sessions with a node that wants to know who asks: how they are made over TLS, and made again in time.
 //!
-//! [`Sessions`] makes them over TLS; it belongs to what all lanes to a node share. As many lanes as a session has
-//! numbers for are a [`Chain`]: before its session is over a thread makes the next one, and earlier if nothing is heard
-//! of the node. A [`Protector`] seals what one lane sends and opens what it receives, with keys that it derives by
-//! itself, so that nothing here locks, allocates or waits on the path of a fault.
-//!
-//! Invariant: a lane has one counter as long as a session lasts, and no two lanes of a session have one number.
+//! [`Sessions`] belongs to what all lanes to a node share. As many lanes as a session has numbers for are a [`Line`]:
+//! before its session is over a thread makes the next one, and earlier if nothing is heard of the node. What a lane
+//! seals and opens with is `core/session`'s [`Protector`], as are the rules of when to make another session.
 
 use std::io::{self, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
-use yonder_client::NodeClock;
 use yonder_identity::{Credential, Role, connect};
-use yonder_session::{
-    Frame, GrantBytes, LaneKeys, PREFIX_BYTES, Protection, RequestCounter, SessionGrant, SessionNumber, SessionRequest,
-    SessionSecret, open, seal,
-};
-use yonder_units::Nanos;
-use yonder_wire::{Header, PROOF_BYTES, WireError, split_proven};
+pub(super) use yonder_session::Protector;
+use yonder_session::{Chain, GrantBytes, Protection, Renewal, RenewalTimes, Session, SessionGrant, SessionRequest};
+use yonder_units::saturating_nanos;
 
 use super::OpenError;
 
 /// Longest that making a session may take.
 const TIME_MAX: Duration = Duration::from_secs(5);
-/// Another session is made when this part of the present one is left.
-const RENEWED_AT_DIVISOR: u32 = 4;
-/// Shortest time between two attempts to make one.
-const RETRY: Duration = Duration::from_secs(1);
-/// Messages without an answer after which the node's clock is no longer believed to have gone on: every other one
-/// carries the last time that was heard.
-const UNANSWERED_MAX: u32 = 8;
-/// A lane that has asked for so long, in nanoseconds, and has heard nothing since, wants another session. Not counted
-/// in messages: of many that are sent at once none is answered before the last.
-const SILENT: Nanos = 1_000_000_000;
 
 /// The sessions with one node, if it wants any.
 #[derive(Debug)]
 pub(crate) struct Sessions {
     credential: OnceLock<Option<Arc<Credential>>>,
     protection: Protection,
-    chains: Mutex<Vec<Arc<Chain>>>,
+    lines: Mutex<Vec<Arc<Line>>>,
     /// Whether the thread that renews runs.
     is_renewed: AtomicBool,
 }
 
-/// Sessions that follow one another, and the lanes that speak under them.
+/// A chain of sessions with the node at an address.
 #[derive(Debug)]
-struct Chain {
+struct Line {
     address: SocketAddr,
-    /// The session that was made last, and when another one was last tried.
-    last: Mutex<(Arc<Made>, Instant)>,
-    /// Numbers of lanes that were given.
-    lanes: AtomicU8,
-    /// The latest time of the node that any lane has heard.
-    heard: AtomicU64,
-    /// A lane hears nothing of the node.
-    is_silent: AtomicBool,
-}
-
-/// A session.
-#[derive(Debug)]
-struct Made {
-    number: SessionNumber,
-    secret: SessionSecret,
-    incarnation: u64,
-    /// Our address, which the keys are good for.
-    own: IpAddr,
-    /// The node's clock when it was made, and ours when we knew.
-    time: u64,
-    made: Nanos,
-    renewed_at: Instant,
-    next: OnceLock<Arc<Made>>,
+    /// Lanes have it too.
+    chain: Arc<Chain>,
+    renewal: Mutex<Renewal>,
 }
 
 impl Default for Sessions {
@@ -91,38 +54,33 @@ impl Sessions {
 
     /// Sessions of one whom the environment names, if it does; each message is to be protected like this.
     pub(crate) fn protecting(protection: Protection) -> Self {
-        let (credential, chains) = (OnceLock::new(), Mutex::default());
-        Self { credential, protection, chains, is_renewed: AtomicBool::new(false) }
+        let (credential, lines) = (OnceLock::new(), Mutex::default());
+        Self { credential, protection, lines, is_renewed: AtomicBool::new(false) }
     }
 
     /// The protector of a new lane to the node at `address`, and the node's incarnation; `None` for plain lanes. Makes
     /// a session if there is none, or none with a number left.
     pub(crate) fn lane(&self, address: SocketAddr) -> Result<Option<(Protector, u64)>, OpenError> {
         let Some(credential) = self.credential()? else { return Ok(None) };
-        let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
-        for chain in &*chains {
-            if let Some(lane) = chain.next_lane() {
-                let mut last = chain.last.lock().unwrap_or_else(PoisonError::into_inner);
-                if Instant::now() >= last.0.renewed_at {
-                    let made = self.make(&credential, chain.address, Some(last.0.own))?;
-                    chain.follow_with(&mut last, made);
+        let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
+        for line in &*lines {
+            if let Some(lane) = line.chain.next_lane() {
+                let mut renewal = line.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+                if renewal.last().is_old(yonder_clock::now()) {
+                    let made = self.make(&credential, line.address, Some(renewal.last().own()))?;
+                    renewal.follow_with(&line.chain, made, yonder_clock::now());
                 }
-                let incarnation = last.0.incarnation;
-                return Ok(Some((Protector::new(chain, &last.0, lane), incarnation)));
+                let last = renewal.last();
+                return Ok(Some((Protector::new(&line.chain, last, lane), last.incarnation())));
             }
         }
         let made = Arc::new(self.make(&credential, address, None)?);
-        let incarnation = made.incarnation;
-        let chain = Arc::new(Chain {
-            address,
-            heard: AtomicU64::new(made.time),
-            last: Mutex::new((Arc::clone(&made), Instant::now())),
-            lanes: AtomicU8::new(0),
-            is_silent: AtomicBool::new(false),
-        });
+        let incarnation = made.incarnation();
+        let chain = Arc::new(Chain::new(&made, RenewalTimes::USUAL));
         let lane = chain.next_lane().expect("a chain has room for a first lane");
         let protector = Protector::new(&chain, &made, lane);
-        chains.push(chain);
+        let renewal = Mutex::new(Renewal::new(made, yonder_clock::now()));
+        lines.push(Arc::new(Line { address, chain, renewal }));
         Ok(Some((protector, incarnation)))
     }
 
@@ -135,31 +93,26 @@ impl Sessions {
     /// without lanes. The node's incarnation, if a session was made. Waits for some seconds at most for each.
     pub(crate) fn renew(&self) -> Option<u64> {
         let credential = self.credential().ok().flatten()?;
-        let chains = {
-            let mut chains = self.chains.lock().unwrap_or_else(PoisonError::into_inner);
+        let lines = {
+            let mut lines = self.lines.lock().unwrap_or_else(PoisonError::into_inner);
             // One that has numbers left is kept for the next lane.
-            chains.retain(|chain| Arc::strong_count(chain) > 1 || chain.has_numbers());
-            chains.clone()
+            lines.retain(|line| line.has_lanes() || line.chain.has_numbers());
+            lines.clone()
         };
         let mut incarnation = None;
-        for chain in chains {
-            let (is_old, own) = {
-                let mut last = chain.last.lock().unwrap_or_else(PoisonError::into_inner);
-                let is_old = Instant::now() >= last.0.renewed_at;
-                let is_silent = chain.is_silent.swap(false, Ordering::Relaxed);
-                if !(is_old || is_silent) || last.1.elapsed() < RETRY {
+        for line in lines {
+            let own = {
+                let mut renewal = line.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+                let has_lanes = || line.has_lanes();
+                if !renewal.is_due(&line.chain, has_lanes, RenewalTimes::USUAL, yonder_clock::now()) {
                     continue;
                 }
-                last.1 = Instant::now();
-                (is_old, last.0.own)
+                renewal.last().own()
             };
-            // Two references: the list's and this one. Without a lane a session is made when one is opened.
-            if is_old && Arc::strong_count(&chain) <= 2 {
-                continue;
-            }
-            if let Ok(made) = self.make(&credential, chain.address, Some(own)) {
-                incarnation = Some(made.incarnation);
-                chain.follow_with(&mut chain.last.lock().unwrap_or_else(PoisonError::into_inner), made);
+            if let Ok(made) = self.make(&credential, line.address, Some(own)) {
+                incarnation = Some(made.incarnation());
+                let mut renewal = line.renewal.lock().unwrap_or_else(PoisonError::into_inner);
+                renewal.follow_with(&line.chain, made, yonder_clock::now());
             }
         }
         incarnation
@@ -174,14 +127,14 @@ impl Sessions {
     }
 
     /// Makes a session with the node at `address`, from our address `own` if there is one.
-    fn make(&self, credential: &Credential, address: SocketAddr, own: Option<IpAddr>) -> Result<Made, OpenError> {
-        let began = Instant::now();
+    fn make(&self, credential: &Credential, address: SocketAddr, own: Option<IpAddr>) -> Result<Session, OpenError> {
+        let (began, deadline) = (yonder_clock::now(), Instant::now() + TIME_MAX);
         let socket = dial(address, own)?;
         let own = socket.local_addr()?.ip();
         socket.set_nodelay(true)?;
         socket.set_read_timeout(Some(TIME_MAX))?;
         socket.set_write_timeout(Some(TIME_MAX))?;
-        let (stream, _) = connect(credential, socket, Role::Node, began + TIME_MAX)?;
+        let (stream, _) = connect(credential, socket, Role::Node, deadline)?;
         (&stream).write_all(&SessionRequest { protection: self.protection }.to_bytes())?;
         let mut bytes = GrantBytes::new([0; SessionGrant::BYTES]);
         (&stream).read_exact(&mut bytes[..])?;
@@ -189,10 +142,8 @@ impl Sessions {
         let no_grant =
             || io::Error::other("it answers with something else than a session: use the same release on both");
         let grant = SessionGrant::from_bytes(&bytes).ok_or_else(no_grant)?;
-        let lasts = Duration::from_secs(grant.seconds.into());
-        let SessionGrant { number, secret, incarnation, time, .. } = grant;
-        let renewed_at = began + lasts - lasts / RENEWED_AT_DIVISOR;
-        Ok(Made { number, secret, incarnation, own, time, made, renewed_at, next: OnceLock::new() })
+        let lasts = saturating_nanos(Duration::from_secs(grant.seconds.into()));
+        Ok(Session::new(grant, lasts, own, began, made))
     }
 }
 
@@ -208,156 +159,9 @@ fn dial(address: SocketAddr, own: Option<IpAddr>) -> io::Result<TcpStream> {
     TcpStream::connect_timeout(&address, TIME_MAX)
 }
 
-impl Chain {
-    /// A number that no lane has had; `None` once there are none.
-    fn next_lane(&self) -> Option<u8> {
-        let next = |lanes: u8| lanes.checked_add(1);
-        let before = self.lanes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, next);
-        before.ok().map(|lanes| lanes + 1)
-    }
-
-    fn has_numbers(&self) -> bool {
-        self.lanes.load(Ordering::Relaxed) < SessionNumber::LANE_MAX
-    }
-
-    /// Lanes go over to `made` from now on.
-    fn follow_with(&self, last: &mut (Arc<Made>, Instant), made: Made) {
-        let made = Arc::new(made);
-        self.heard.fetch_max(made.time, Ordering::Relaxed);
-        let next = last.0.next.set(Arc::clone(&made));
-        assert!(next.is_ok(), "a session has one that follows it");
-        *last = (made, Instant::now());
-    }
-}
-
-/// What one lane seals and opens with.
-#[derive(Debug)]
-pub(crate) struct Protector {
-    lane: u8,
-    chain: Arc<Chain>,
-    /// The session of the lane. That from which it began is held too, and with it all between: nothing is freed when
-    /// the lane goes over.
-    made: Arc<Made>,
-    _first: Arc<Made>,
-    keys: LaneKeys,
-    counter: RequestCounter,
-    /// The keys of the session before, under which answers may still come.
-    before: Option<(SessionNumber, LaneKeys)>,
-    clock: NodeClock,
-    /// Messages since the last answer, and when the first of them was sent.
-    unanswered: u32,
-    asking_since: Nanos,
-}
-
-impl Protector {
-    fn new(chain: &Arc<Chain>, made: &Arc<Made>, lane: u8) -> Self {
-        let keys = made.secret.lane(lane);
-        let mut clock = NodeClock::default();
-        clock.hear(made.time, made.made);
-        Self {
-            lane,
-            chain: Arc::clone(chain),
-            made: Arc::clone(made),
-            _first: Arc::clone(made),
-            keys,
-            counter: RequestCounter::new(),
-            before: None,
-            clock,
-            unanswered: 0,
-            asking_since: 0,
-        }
-    }
-
-    /// The address that the lane must send from.
-    pub(crate) fn own(&self) -> IpAddr {
-        self.made.own
-    }
-
-    /// Goes over to the session that was made last, if there is a newer one than that of the lane.
-    #[inline]
-    pub(crate) fn follow(&mut self) {
-        if self.made.next.get().is_some() {
-            self.change();
-        }
-    }
-
-    #[cold]
-    fn change(&mut self) {
-        let number = self.number();
-        while let Some(next) = self.made.next.get() {
-            self.made = Arc::clone(next);
-        }
-        let keys = self.made.secret.lane(self.lane);
-        let before = std::mem::replace(&mut self.keys, keys);
-        self.before = Some((number, before));
-        self.counter = RequestCounter::new();
-        self.clock.hear(self.made.time, self.made.made);
-        self.unanswered = 0;
-    }
-
-    fn number(&self) -> SessionNumber {
-        self.made.number.with_lane(self.lane)
-    }
-
-    /// Seals the plain message of `bytes` at the start of `room`, sent at `now`, and returns how long it is then;
-    /// `None` if the lane may send nothing more in its session.
-    #[inline]
-    pub(crate) fn seal(&mut self, room: &mut [u8], bytes: usize, now: Nanos) -> Option<usize> {
-        if self.unanswered == 0 {
-            self.asking_since = now;
-        }
-        self.unanswered = self.unanswered.saturating_add(1);
-        // A node refuses what is from its future, which is where a lane is after the node's clock has stood still.
-        let is_doubtful = self.unanswered > UNANSWERED_MAX && self.unanswered.is_multiple_of(2);
-        if now.saturating_sub(self.asking_since) > SILENT {
-            self.chain.is_silent.store(true, Ordering::Relaxed);
-        }
-        // What another lane has heard is later than what this one knows, if it was idle.
-        let heard = self.chain.heard.load(Ordering::Relaxed);
-        let bound = self.clock.bound(now).filter(|_| !is_doubtful);
-        let counter = self.counter.next(bound.map_or(heard, |bound| bound.max(heard)))?;
-        seal(&self.keys.requests, self.number(), counter, &mut room[..bytes + PROOF_BYTES]);
-        Some(bytes + PROOF_BYTES)
-    }
-
-    /// Opens the protected message in `received`, all of it or at its start: bytes of the message, and those that it
-    /// took. `None` until it is there as a whole.
-    #[inline]
-    pub(crate) fn open(&mut self, received: &mut [u8], now: Nanos) -> Result<Option<(usize, usize)>, Foreign> {
-        if received.len() < PREFIX_BYTES {
-            return Ok(None);
-        }
-        let frame = Frame::parse(received).ok_or(Foreign)?;
-        let keys = match &self.before {
-            _ if frame.number == self.number() => &self.keys,
-            Some((number, keys)) if frame.number == *number => keys,
-            _ => return Err(Foreign),
-        };
-        let Some(message) = received.get_mut(..frame.message_bytes()) else { return Ok(None) };
-        let bytes = open(&keys.answers, message).map_err(|_| Foreign)?;
-        if let Ok(Some(answer)) = split_proven(&message[..bytes]) {
-            self.hear(&answer.header, now);
-        }
-        Ok(Some((bytes, frame.message_bytes())))
-    }
-
-    fn hear(&mut self, answer: &Header, now: Nanos) {
-        if answer.time > self.chain.heard.load(Ordering::Relaxed) {
-            self.chain.heard.fetch_max(answer.time, Ordering::Relaxed);
-        }
-        self.clock.hear(answer.time, now);
-        if std::mem::take(&mut self.unanswered) > UNANSWERED_MAX {
-            self.clock.fall_back(now);
-        }
-    }
-}
-
-/// A message that is not one for this lane.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Foreign;
-
-impl From<Foreign> for WireError {
-    fn from(_: Foreign) -> Self {
-        Self::Checksum
+impl Line {
+    /// Whether a lane speaks under its sessions.
+    fn has_lanes(&self) -> bool {
+        Arc::strong_count(&self.chain) > 1
     }
 }
