@@ -68,7 +68,8 @@ impl Numbers {
         if let Some(number) = self.tenants.get(name) {
             return Some(*number);
         }
-        let number = u16::try_from(self.tenants.len() + 1).ok().filter(|number| *number <= SessionNumber::TENANT_MAX)?;
+        let number =
+            u16::try_from(self.tenants.len() + 1).ok().filter(|number| *number <= SessionNumber::TENANT_MAX)?;
         self.tenants.insert(name.to_owned(), number);
         Some(number)
     }

@@ -38,9 +38,10 @@ pub struct Protector {
     /// The keys of the session before, under which answers may still come.
     before: Option<(SessionNumber, LaneKeys)>,
     clock: NodeClock,
-    /// Messages since the last answer, and when the first of them was sent.
+    /// Messages since the last answer, whatever their session.
     unanswered: u32,
-    asking_since: Nanos,
+    /// When the first message of the session since the last answer was sent.
+    asking_since: Option<Nanos>,
 }
 
 /// A message that is not one for this lane.
@@ -65,7 +66,7 @@ impl Protector {
             before: None,
             clock,
             unanswered: 0,
-            asking_since: 0,
+            asking_since: None,
         }
     }
 
@@ -99,21 +100,22 @@ impl Protector {
         let before = std::mem::replace(&mut self.keys, keys);
         self.before = Some((number, before));
         self.counter = RequestCounter::new();
+        // The node has just said its time. A bound that was too high would go on to be: a lane that sends little and
+        // hears nothing changes sessions again before its messages are enough to doubt it.
         self.clock.hear(self.session.time, self.session.made);
-        self.unanswered = 0;
+        self.clock.fall_back(self.session.made);
+        self.asking_since = None;
     }
 
     /// Seals the plain message of `bytes` at the start of `room`, sent at `now`, and returns how long it is then;
     /// `None` if the lane may send nothing more in its session.
     #[inline]
     pub fn seal(&mut self, room: &mut [u8], bytes: usize, now: Nanos) -> Option<usize> {
-        if self.unanswered == 0 {
-            self.asking_since = now;
-        }
+        let asking_since = *self.asking_since.get_or_insert(now);
         self.unanswered = self.unanswered.saturating_add(1);
         // A node refuses what is from its future, which is where a lane is after the node's clock has stood still.
         let is_doubtful = self.unanswered > UNANSWERED_MAX && self.unanswered.is_multiple_of(2);
-        if now.saturating_sub(self.asking_since) > self.chain.silent {
+        if now.saturating_sub(asking_since) > self.chain.silent {
             self.chain.is_silent.store(true, Ordering::Relaxed);
         }
         // What another lane has heard is later than what this one knows, if it was idle.
@@ -153,6 +155,7 @@ impl Protector {
             self.chain.heard.fetch_max(answer.time, Ordering::Relaxed);
         }
         self.clock.hear(answer.time, now);
+        self.asking_since = None;
         if std::mem::take(&mut self.unanswered) > UNANSWERED_MAX {
             self.clock.fall_back(now);
         }

@@ -75,7 +75,7 @@ fn another_session_is_made_when_one_is_old_or_silent_and_lanes_want_it() {
     lane.follow();
     let mut is_due = |now| renewal.is_due(&chain, || true, TIMES, now);
     let now = LASTS + 50;
-    (0..2).for_each(|_| drop(sent(&mut lane, now)));
+    (0..2).for_each(|_| _ = sent(&mut lane, now));
     assert!(!is_due(now + 100));
     let _ = sent(&mut lane, now + 101);
     assert!(is_due(now + 101), "nothing was heard for so long");
@@ -93,4 +93,17 @@ fn a_clock_that_stood_still_is_met_by_what_was_heard() {
     let mut lane = Protector::new(&chain, renewal.last(), chain.next_lane().unwrap());
     let times: HashSet<u64> = (0..2 * UNANSWERED_MAX).map(|_| sent(&mut lane, 1 << 30).counter >> 36).collect();
     assert!(times.contains(&3) && times.iter().any(|time| *time > 1000), "{times:?}");
+}
+
+/// The simulator found it (`sim node`, seed 5): a lane that sends little changed sessions for ever, and was never heard.
+#[test]
+fn another_session_corrects_a_bound_that_was_too_high() {
+    let (chain, mut renewal) = chain(session(1, 3 << 20, 0));
+    let mut lane = Protector::new(&chain, renewal.last(), chain.next_lane().unwrap());
+    // Our clock has leapt ahead.
+    let leapt = 1 << 40;
+    assert!(sent(&mut lane, leapt).counter >> 36 > 1000);
+    renewal.follow_with(&chain, session(2, 5 << 20, leapt), leapt);
+    lane.follow();
+    assert_eq!(sent(&mut lane, leapt + 1).counter >> 36, 5);
 }
