@@ -91,7 +91,9 @@ impl KeyCache {
         ip: Ipv6Addr,
         message: &mut [u8],
     ) -> Result<Opened, Refused> {
-        let Frame { protection, number, counter, .. } = Frame::parse(message).ok_or(Refused::Forged)?;
+        // Keys are derived for nothing that cannot be a message.
+        let whole = Frame::parse(message).filter(|frame| frame.message_bytes() == message.len());
+        let Frame { protection, number, counter, .. } = whole.ok_or(Refused::Forged)?;
         if number.lane() == 0 {
             return Err(Refused::Forged);
         }

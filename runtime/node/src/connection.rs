@@ -27,7 +27,7 @@ use crate::backlog::COST_OF_ITEM;
 use crate::connections::Guest;
 use crate::event_loop::Inbox;
 use crate::forward::{AnswerTo, Peer};
-use crate::gate::{ProtectedLane, Unwelcome, Wrap};
+use crate::gate::{ProtectedLane, Unwelcome, Wrap, tenant_of};
 use crate::serve::{Asker, Served, Server, code_of, compose_welcome, refuse};
 use crate::stats::Batch;
 
@@ -240,7 +240,7 @@ impl Connection {
 
     /// A tenant that has shown its name is that, wherever it comes from.
     fn know(&mut self, accounts: &Accounts) {
-        let tenant = self.lane.as_ref().and_then(|lane| lane.wrap().tenant());
+        let tenant = self.lane.as_ref().and_then(|lane| tenant_of(lane.wrap()));
         if let (Some(tenant), Some(guest)) = (tenant, Arc::get_mut(&mut self.guest)) {
             guest.source = tenant;
         }
@@ -340,7 +340,7 @@ impl Connection {
             };
             if let Some(answer) = self.late.pop_front() {
                 reply[..answer.len()].copy_from_slice(&answer);
-                let composed = seal(reply, answer.len(), &mut server.gate.answers);
+                let composed = seal(reply, answer.len(), server.gate.answers());
                 self.replies.composed(composed);
                 continue;
             }
@@ -366,7 +366,7 @@ impl Connection {
             let is_right = match server.serve(&message, &mut reply[..room], batch, asker, answer_to) {
                 Served::Answered(composed) => {
                     let is_right = code_of(reply) == 0;
-                    let composed = seal(reply, composed, &mut server.gate.answers);
+                    let composed = seal(reply, composed, server.gate.answers());
                     self.replies.composed(composed);
                     is_right
                 }

@@ -16,7 +16,7 @@ use yonder_wire::{Direction, ErrorCode, Header, Kind, Message};
 
 use crate::backlog::{Backlog, Stored, What, message_in};
 use crate::forward::AnswerTo;
-use crate::gate::{Arrived, Wrap};
+use crate::gate::{Arrived, Wrap, tenant_of};
 use crate::polling::{Polling, Waiting};
 use crate::serve::{Asker, Served, Server, refuse};
 use crate::source;
@@ -185,7 +185,7 @@ impl Desk<'_> {
     #[inline]
     fn account_of(&mut self, header: &Header, wrap: Wrap, from: &Address, now: Nanos) -> (Source, AccountNumber) {
         let accounts = self.server.shared.board.accounts();
-        let (source, account) = match wrap.tenant() {
+        let (source, account) = match tenant_of(wrap) {
             Some(source) => (source, accounts.number_of(source)),
             // Its address may be anybody's.
             None if header.kind == Kind::Hello => (STRANGERS, AccountNumber::SHARED),

@@ -17,7 +17,7 @@ use yonder_datagram::{Address, DATAGRAM_BYTES_MAX};
 use yonder_wire::{Header, MESSAGE_BYTES_MAX, Message, PROOF_BYTES, WireError, split, split_proven};
 
 use crate::event_loop::{Arrival, Inbox};
-use crate::gate::{Gate, Wrap};
+use crate::gate::{Gate, Wrap, tenant_of};
 use crate::source;
 use crate::turns::{Party, Turns};
 
@@ -73,7 +73,7 @@ impl AnswerTo {
     pub(crate) fn source(&self) -> Source {
         match self {
             Self::Datagram { wrap, .. } | Self::Stream { wrap, .. } if wrap.tenant().is_some() => {
-                wrap.tenant().expect("it was just looked at")
+                tenant_of(*wrap).expect("it was just looked at")
             }
             Self::Datagram { to, .. } => {
                 let unspecified = std::net::Ipv6Addr::UNSPECIFIED.into();

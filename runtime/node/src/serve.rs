@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use yonder_board::{AccountNumber, FastPath, Handled, Path, Source, is_for_tenant, may_be_put_off, path_of};
+use yonder_board::{AccountNumber, FastPath, Handled, Path, is_for_tenant, may_be_put_off, path_of};
 use yonder_units::{Nanos, Narrow};
 use yonder_wire::{Body, CODE_AT, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
 
@@ -88,7 +88,7 @@ impl Server {
     ) -> Served {
         let request = &message.header;
         // What one tenant has is of no use to another.
-        let tenant = asker.wrap.tenant().and_then(Source::tenant);
+        let tenant = asker.wrap.tenant();
         if tenant.is_some_and(|tenant| !is_for_tenant(request.capability, tenant))
             && request.direction == Direction::Request
         {

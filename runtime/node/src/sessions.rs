@@ -71,7 +71,7 @@ fn make(shared: &Shared, place: &Place<Source>, socket: TcpStream, ip: IpAddr) -
         shared.board.accounts().limit(tenant, limits, since);
     }
     let now = yonder_clock::now();
-    let grant = shared.doors.session(&peer, tenant.unwrap_or(0), ip, request.protection, shared.incarnation, now);
+    let grant = shared.doors.session(&peer, ip, request.protection, shared.incarnation, now);
     let grant = grant.ok_or("it has made as many sessions in this hour as it may")?;
     // One that was revoked meanwhile is known by now, or is seen here.
     credential.check(&peer).map_err(|error| words(&error))?;

@@ -33,6 +33,20 @@ pub enum Count {
     InPieces,
     /// Words that were judged by themselves.
     Words,
+    /// Capabilities that were revoked.
+    Revoked,
+    /// Requests with capabilities that were void.
+    Spent,
+    /// Address spaces with the number of one that had ended.
+    NumbersAgain,
+    /// Sessions that were made.
+    Sessions,
+    /// Sessions that followed others of the same life of a node.
+    SessionsRenewed,
+    /// What an attacker did to messages that are protected.
+    Attacks,
+    /// Messages that were not let in, or not taken.
+    TurnedAway,
 }
 
 /// Things that happen in a run of [`simulate_order`](crate::simulate_order).

@@ -129,11 +129,7 @@ impl World {
                 self.trace.say(self.events.now(), || format!("node {node}: a range moves, perhaps {range:x?}"));
                 self.nodes[node].move_on(&mut self.rng, range);
             }
-            Fault::Attack => {
-                let bytes = self.attacker.datagram(&mut self.rng);
-                let thread = self.rng.random_range(0..self.settings.threads);
-                self.node_receives(node, thread, bytes, None)?;
-            }
+            Fault::Attack => self.attack(node)?,
             Fault::Clock => {
                 let machine = self.either(node, process);
                 self.disturb_clock(machine, outage);
@@ -206,7 +202,8 @@ impl World {
         }
     }
 
-    fn restart(&mut self, node: usize) {
+    /// A node loses everything, and begins anew.
+    pub(crate) fn restart(&mut self, node: usize) {
         self.trace.say(self.events.now(), || format!("node {node} begins anew"));
         self.counts.add(Count::Restarts, 1);
         self.nodes[node] = self.new_node(node, self.nodes[node].life().number + 1);
@@ -235,8 +232,8 @@ impl World {
     /// A lane tries to open its stream again.
     pub(crate) fn reconnect(&mut self, index: usize) -> Result<(), String> {
         let (process, node) = (self.lanes[index].process, self.lanes[index].node);
-        if !self.network.is_whole(process, node) {
-            self.events.after(100 * MICROSECOND, Event::Reconnect { lane: index });
+        if !self.network.is_whole(process, node) || !self.greet(index)? {
+            self.reconnect_later(index);
             return Ok(());
         }
         self.trace.say(self.events.now(), || format!("lane {index}: the stream is open"));

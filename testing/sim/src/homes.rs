@@ -52,11 +52,20 @@ pub(crate) struct Home {
     /// Its number; 0 while there is none.
     pub(crate) pid: u32,
     /// The owner's, a writer's and a reader's capability; 0 while there is none.
-    capabilities: [u128; 3],
+    pub(crate) capabilities: [u128; 3],
     /// The operation that brings it forward.
     pub(crate) pending: Option<u64>,
     pub(crate) regions: usize,
+    /// The owner's capability is being revoked: what is asked with it may be refused.
+    pub(crate) is_revoking: bool,
     lease: Lease,
+}
+
+impl Home {
+    /// Whether a renewal of its lease is under way.
+    pub(crate) const fn is_renewing(&self) -> bool {
+        self.lease.renewal.is_some()
+    }
 }
 
 impl World {
@@ -71,7 +80,7 @@ impl World {
     fn renew(&mut self, index: usize) -> bool {
         let local = self.lanes[index].clock.read(self.events.now());
         let home = self.home(index).clone();
-        if home.pid == 0 || !home.lease.is_due(local) {
+        if home.pid == 0 || home.is_revoking || !home.lease.is_due(local) {
             return false;
         }
         let asked = self.asked_of(index, &home, Kind::Ping, 0);
@@ -184,14 +193,19 @@ impl World {
             Purpose::Create => {
                 *home = Home { pid, capabilities: [capability, 0, 0], lease: home.lease, ..Home::default() };
             }
-            Purpose::Grant(place) => home.capabilities[place] = capability,
+            Purpose::Grant(place) => {
+                home.capabilities[place] = capability;
+                let (pid, capabilities) = (home.pid, home.capabilities);
+                self.share(life, pid, capabilities);
+            }
+            Purpose::Revoke => self.revoked(index, capability),
             Purpose::Allocate(used) => {
                 home.regions += 1;
                 let (pid, capabilities) = (home.pid, home.capabilities);
                 let bytes = Allocated::from_bytes(payload).map_or(0, |allocated| allocated.bytes);
                 // Its lease may have ended while the answer was on its way.
                 let node = &self.nodes[life.node];
-                let is_live = node.life() != life || node.oracle.is_lasting(pid);
+                let is_live = node.life() != life || node.oracle.is_lasting(pid, capabilities[0]);
                 self.regions.push(Region { life, owner, pid, capabilities, address, bytes, used, is_live });
             }
             Purpose::Plain | Purpose::Renew | Purpose::Script(_) | Purpose::Review => {}
@@ -201,6 +215,16 @@ impl World {
     /// If the node is another one, all lanes of the process to it are abandoned, and what the process had there is
     /// lost.
     pub(crate) fn notice_restart(&mut self, index: usize) -> Result<(), String> {
+        let (process, node) = (self.lanes[index].process, self.lanes[index].node);
+        if self.lanes[index].life == self.nodes[node].life() {
+            return Ok(());
+        }
+        self.forget_node(index)?;
+        self.begin_line(process, node)
+    }
+
+    /// If the node is another one, nothing of what its lanes and the process knew of it is left.
+    pub(crate) fn forget_node(&mut self, index: usize) -> Result<(), String> {
         let (process, node) = (self.lanes[index].process, self.lanes[index].node);
         if self.lanes[index].life == self.nodes[node].life() {
             return Ok(());
@@ -234,6 +258,7 @@ impl World {
         for pid in self.nodes[node].look_at_leases(self.events.now())? {
             self.trace.say(self.events.now(), || format!("node {node}: the lease of {pid:x} is over"));
             self.counts.add(Count::LeasesOver, 1);
+            self.spend_leased(life, pid);
             for region in self.regions.iter_mut().filter(|region| region.life == life && region.pid == pid) {
                 region.is_live = false;
             }

@@ -7,13 +7,15 @@ use std::collections::{BTreeMap, VecDeque};
 
 use rand::Rng;
 use yonder_client::{Client, Completion, Operation, OperationId, Outcome, Payload, Received, Transmit};
+use yonder_session::{Protector, SessionNumber};
 use yonder_units::Nanos;
-use yonder_wire::{Header, Message, split};
+use yonder_wire::{Header, Message};
 
 use crate::counts::Count;
 use crate::history::{Asked, End, Life};
 use crate::network::Wire;
 use crate::sabotage::Sabotage;
+use crate::settings::MICROSECOND;
 use crate::workload::{Purpose, Script};
 use crate::world::{Event, World};
 use yonder_simulation::Clock;
@@ -34,6 +36,12 @@ pub(crate) struct Lane {
     pub(crate) stream: Option<Stream>,
     /// The code under test.
     pub(crate) client: Client,
+    /// Whether it speaks under a session.
+    pub(crate) has_sessions: bool,
+    /// The code under test that seals and opens, once there is a session.
+    pub(crate) protector: Option<Protector>,
+    /// The number that it last sealed under, and the counter.
+    pub(crate) last_counter: (SessionNumber, u64),
     /// The clock of its process.
     pub(crate) clock: Clock,
     /// The life of the node that it knows of.
@@ -86,6 +94,9 @@ impl Lane {
             thread,
             stream: None,
             client,
+            has_sessions: false,
+            protector: None,
+            last_counter: (SessionNumber(0), 0),
             clock,
             life,
             budget,
@@ -103,7 +114,7 @@ impl Lane {
     /// Whether it may send now.
     #[must_use]
     pub(crate) fn is_open(&self) -> bool {
-        self.stream.is_none_or(|stream| stream.is_open)
+        self.stream.is_none_or(|stream| stream.is_open) && (self.protector.is_some() || !self.has_sessions)
     }
 
     /// Operations that have not ended or not begun.
@@ -151,7 +162,9 @@ impl World {
         let now = self.events.now();
         let lane = &mut self.lanes[index];
         let timer = lane.client.timeout().filter(|_| self.sabotage != Some(Sabotage::StoppedTimers));
-        let timer = timer.map_or(Nanos::MAX, |due| lane.clock.when(due).max(now + 1));
+        // Without a session what is due stays due.
+        let pause = if lane.has_sessions && lane.protector.is_none() { 20 * MICROSECOND } else { 1 };
+        let timer = timer.map_or(Nanos::MAX, |due| lane.clock.when(due).max(now + pause));
         let work = if lane.idle_until > now { lane.idle_until } else { Nanos::MAX };
         let held_back = if lane.waiting.is_empty() || !lane.client.has_room() { Nanos::MAX } else { now + 1 };
         let due = timer.min(work).min(held_back);
@@ -264,6 +277,10 @@ impl World {
     }
 
     fn transmit(&mut self, index: usize) -> Result<(), String> {
+        let lane = &mut self.lanes[index];
+        if let Some(protector) = lane.protector.as_mut().filter(|_| lane.stream.is_none()) {
+            protector.follow();
+        }
         while self.lanes[index].is_open() {
             let lane = &mut self.lanes[index];
             let local = lane.clock.read(self.events.now());
@@ -283,17 +300,17 @@ impl World {
             }
             self.counts.add(Count::Requests, 1);
             self.trace.say(self.events.now(), || format!("lane {index}: sends {}", summary(&header)));
-            self.send_to_node(index, bytes);
+            if let Some(bytes) = self.protect(index, &header, bytes)? {
+                self.send_to_node(index, bytes);
+            }
         }
         Ok(())
     }
 
     /// A datagram, or a whole message of a stream, has arrived at the lane.
     pub(crate) fn lane_receives(&mut self, index: usize, bytes: &[u8]) -> Result<(), String> {
-        let Ok(Some(message)) = split(bytes) else { return Ok(()) };
-        if message.verify().is_err() || message.bytes() != bytes.len() {
-            return Ok(());
-        }
+        let mut bytes = bytes.to_vec();
+        let Some(message) = self.opened(index, &mut bytes)? else { return Ok(()) };
         self.trace.say(self.events.now(), || format!("lane {index}: receives {}", summary(&message.header)));
         // A real client learns it from a greeting or from a refused capability.
         let is_other = self.lanes[index].life != self.nodes[self.lanes[index].node].life();

@@ -13,9 +13,11 @@ use yonder_board::{
     CallEffect, Config, ExtendPath, FastPath, Handled, NodeCore, PageSize, Path, Pid, Shell, SlowPath, Source,
     SpaceLimits, path_of,
 };
+use yonder_session::Wrap;
 use yonder_units::Nanos;
 use yonder_wire::{ErrorCode, HEADER_BYTES, Header, Kind, Message, PAYLOAD_BYTES_MAX, split};
 
+use crate::guard::NodeGuard;
 use crate::history::Life;
 use crate::liar::Liar;
 use crate::memory::{Janitor, Pages};
@@ -30,6 +32,12 @@ const SPACES_MAX: usize = 128;
 /// All processes are on one host, which may have an eighth of them.
 const SOURCE: Source = Source(1);
 
+/// Threads that answer beside the data threads: those of the slow and of the extend path.
+const SLOW_THREADS: usize = 2;
+
+/// Requests of sessions that wait for the slow path.
+pub(crate) const WAITING_MAX: usize = 4;
+
 /// Number of the offload that answers how often it was called before.
 pub(crate) const COUNTER: u64 = 1;
 
@@ -38,6 +46,8 @@ pub(crate) const COUNTER: u64 = 1;
 pub(crate) struct Node {
     life: Life,
     pub(crate) clock: Clock,
+    /// How it knows who asks, if it does.
+    pub(crate) guard: Option<NodeGuard>,
     board: Arc<NodeCore>,
     pub(crate) slow_path: SlowPath,
     threads: Vec<FastPath>,
@@ -81,6 +91,8 @@ pub(crate) struct Sender {
     pub(crate) lane: usize,
     /// The connection, for a stream.
     pub(crate) connection: u32,
+    /// How an answer goes back.
+    pub(crate) wrap: Wrap,
 }
 
 /// What has become of what arrived.
@@ -112,12 +124,14 @@ pub(crate) struct Birth {
     pub(crate) seed: u64,
     /// Key of capabilities.
     pub(crate) key: [u8; 16],
+    /// What keys of sessions are derived from.
+    pub(crate) secret: [u8; 32],
 }
 
 impl Node {
-    /// A node that begins.
+    /// A node that begins at `now`.
     #[must_use]
-    pub(crate) fn new(life: Life, birth: Birth, settings: &Settings, sabotage: Option<Sabotage>) -> Self {
+    pub(crate) fn new(life: Life, birth: Birth, settings: &Settings, sabotage: Option<Sabotage>, now: Nanos) -> Self {
         let (board, slow_path) = NodeCore::new(&Config {
             pages: settings.pages,
             page_size: PageSize::new(PAGE_BYTES).expect("a power of two"),
@@ -133,6 +147,10 @@ impl Node {
         let mut node = Self {
             life,
             clock: birth.clock,
+            guard: settings.guard.map(|guard| {
+                let threads = settings.threads + SLOW_THREADS;
+                NodeGuard::new(birth.secret, guard.rules, threads, birth.clock.read(now), sabotage)
+            }),
             extend_path: board.extend_path(),
             board,
             slow_path,
@@ -206,6 +224,7 @@ impl Node {
         if message.bytes() != bytes.len() {
             return Ok(Arrived::Dropped);
         }
+        let has_session = from.is_some_and(|from| from.wrap != Wrap::Plain);
         let tampered = self.tamper(&message, bytes);
         let seen = whole(&tampered);
         let now = self.clock.read(now);
@@ -214,6 +233,11 @@ impl Node {
             None => self.threads[thread].execute(&seen, now, &self.pages, &self.pages.inner, &mut self.reply),
         };
         match handled {
+            // A real queue is bounded too. Sessions here are so short that an answer would come after them.
+            Handled::Slow if has_session && self.queue.len() >= WAITING_MAX => {
+                let busy = self.feign_answer(&message.header.refusal(now, ErrorCode::Busy), &[]);
+                self.judge(&message, busy)
+            }
             Handled::Slow => {
                 self.queue.push_back(Waiting { bytes: bytes.to_vec(), from });
                 Ok(Arrived::Queued)
@@ -252,6 +276,12 @@ impl Node {
         self.note_begun(&message)?;
         let handled = self.misreport(&message.header, now, handled);
         Ok(Some((self.judge(&message, handled)?, from)))
+    }
+
+    /// The thread that answers a request which a data thread does not.
+    #[must_use]
+    pub(crate) fn slow_thread(&self, request: &Header) -> usize {
+        self.threads.len() + usize::from(path_of(request) == Path::Extend)
     }
 
     /// Data threads that the node has.
@@ -364,6 +394,9 @@ impl Node {
                 let owner = self.oracle.spaces().find(|(pid, _)| *pid == header.pid);
                 header.capability = owner.map_or(header.capability, |(_, capability)| capability);
             }
+            Some(Sabotage::NothingIsRevoked) if is_whole => {
+                header.capability = self.unrevoked(header.pid, header.capability);
+            }
             _ => return bytes.to_vec(),
         }
         [&header.seal(message.payload)[..], message.payload].concat()
@@ -375,7 +408,7 @@ impl Node {
         let header = match (self.sabotage, split(&answer)) {
             (Some(Sabotage::ForgetfulRing), Ok(Some(told))) => Header { first_id: request.first_id, ..told.header },
             (Some(Sabotage::OpenDoors), Ok(Some(told)))
-                if !matches!(told.header.kind, Kind::Grant | Kind::CreateSpace) =>
+                if !matches!(told.header.kind, Kind::Grant | Kind::CreateSpace | Kind::Revoke) =>
             {
                 Header { capability: request.capability, ..told.header }
             }

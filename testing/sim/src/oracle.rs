@@ -9,6 +9,7 @@
 mod answers;
 mod endings;
 mod leases;
+mod voided;
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -29,6 +30,8 @@ pub(crate) struct Oracle {
     page_bytes: u64,
     spaces: BTreeMap<u32, Space>,
     ledger: HashMap<u64, Fate>,
+    /// Capabilities that were good once, with their address space.
+    voided: Vec<(u32, u128, Rights)>,
     /// Calls of the offload that were executed.
     calls: u64,
     /// The time of the simulation.
@@ -98,7 +101,15 @@ impl Oracle {
     /// A node with pages of `page_bytes` that has just begun.
     #[must_use]
     pub(crate) fn new(page_bytes: u64) -> Self {
-        Self { page_bytes, spaces: BTreeMap::new(), ledger: HashMap::new(), calls: 0, now: 0, leaps: 0 }
+        Self {
+            page_bytes,
+            spaces: BTreeMap::new(),
+            ledger: HashMap::new(),
+            voided: Vec::new(),
+            calls: 0,
+            now: 0,
+            leaps: 0,
+        }
     }
 
     /// PID and owner's capability of every address space.
@@ -271,9 +282,13 @@ impl Oracle {
                 space.capabilities.push((told.capability, rights));
                 Ok(Verdict::Looked)
             }
+            Kind::Revoke => {
+                self.revoke(asked.pid, told.capability)?;
+                self.executed(answer, 0)
+            }
             Kind::CreateSpace => self.create_space(asked, answer),
             Kind::DestroySpace => {
-                self.spaces.remove(&asked.pid);
+                self.remove_space(asked.pid);
                 self.executed(answer, 0)
             }
             Kind::Allocate => self.allocate(request, answer),
@@ -395,7 +410,7 @@ impl Oracle {
                 Rights::Owner
             }
         };
-        let Some(rights) = self.rights(asked) else { return vec![ErrorCode::BadCapability] };
+        let Some(rights) = self.rights(asked) else { return self.obstacles_without_right(asked, needed) };
         let space = &self.spaces[&asked.pid];
         let mut obstacles = match asked.kind {
             Kind::Read | Kind::Write | Kind::Atomic | Kind::Discard => {

@@ -14,6 +14,7 @@ use std::collections::BTreeSet;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use yonder_client::{Client, Config, Operation, Outcome, Payload, Received, Transmit, Transport};
+use yonder_session::Wrap;
 use yonder_simulation::{Clock, Counts, EventQueue, Failure, caught, encoded};
 use yonder_units::Nanos;
 use yonder_wire::{AllocateRequest, Backing, ErrorCode, Kind, Permission, split};
@@ -104,8 +105,8 @@ impl Scene {
         let mut rng = SmallRng::seed_from_u64(seed);
         let settings = Settings { pages: 64, ready_pages: 8, recent: 512, threads: 2, ..Settings::draw(&mut rng) };
         let clock = Clock::new(rng.random_range(1..1_000) * MILLISECOND, rng.random_range(-400..400));
-        let birth = Birth { clock, seed: rng.random(), key: rng.random() };
-        let node = Node::new(Life { node: 0, number: 0 }, birth, &settings, None);
+        let birth = Birth { clock, seed: rng.random(), key: rng.random(), secret: [0; 32] };
+        let node = Node::new(Life { node: 0, number: 0 }, birth, &settings, None, 0);
         let lanes = std::array::from_fn(|_| new_lane(&mut rng));
         let trouble = if rng.random_bool(0.7) { rng.random_range(0.0..0.2) } else { 0.0 };
         Self {
@@ -166,7 +167,7 @@ impl Scene {
                 Ok(())
             }
             Event::ToNode { lane, bytes } => {
-                let from = Some(Sender { lane, connection: 0 });
+                let from = Some(Sender { lane, connection: 0, wrap: Wrap::Plain });
                 let arrived = self.node.arrive(now, lane, &bytes, from)?;
                 self.answered(arrived, lane);
                 self.plan_slow(now);

@@ -33,7 +33,8 @@ impl World {
             let homes = process * self.settings.nodes..(process + 1) * self.settings.nodes;
             self.homes[homes].fill(Home::default());
         }
-        Ok(())
+        // Nobody inherits a session.
+        (0..self.settings.nodes).try_for_each(|node| self.begin_line(process, node))
     }
 
     /// The client of a lane, with names of its own.

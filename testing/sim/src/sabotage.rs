@@ -46,6 +46,24 @@ pub enum Sabotage {
     LeasesThatLeap,
     /// A process counts its lease from when it hears that it was renewed, and not from when it asked.
     LateLeases,
+    /// A node's windows let everything in that was let in before.
+    WindowsAcceptTwice,
+    /// A lane takes what it has sealed itself for an answer, as if one key were for both directions.
+    OneKeyBothWays,
+    /// A retry is sealed under the counter of the message before.
+    RetriesCountAgain,
+    /// A node does not look at whether a session is over.
+    EndlessSessions,
+    /// The keys of a session are good from any address.
+    AnyAddress,
+    /// A node that wants sessions lets plain messages in.
+    PlainIsLetIn,
+    /// All threads of a node count their answers from the same number.
+    ThreadsCountTogether,
+    /// A node has the same secret after it was started again.
+    KeptSecret,
+    /// A node forgets that capabilities were revoked.
+    NothingIsRevoked,
     /// Pages whose discard was given up are written before the node has agreed to it. This and the following are of
     /// [`simulate_order`].
     ///

@@ -5,10 +5,12 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use rand::seq::IndexedRandom;
 use yonder_client::Transport;
+use yonder_session::{Admission, Cipher, Protection, RenewalTimes, Rules};
 use yonder_units::Nanos;
 
 use crate::faults::Fault;
 use crate::network::Weather;
+use crate::node::WAITING_MAX;
 
 /// A microsecond.
 pub(crate) const MICROSECOND: Nanos = 1_000;
@@ -66,8 +68,53 @@ pub(crate) struct Settings {
     pub(crate) piece_pages: u32,
     /// Length of leases, in whole milliseconds.
     pub(crate) lease: Nanos,
+    /// How nodes know who asks, if they do.
+    pub(crate) guard: Option<Guard>,
     /// How an operation is chosen.
     pub(crate) habits: Habits,
+}
+
+/// How nodes know who asks: by cookies of datagrams, or by sessions.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Guard {
+    /// What nodes decide.
+    pub(crate) rules: Rules,
+    /// What clients want done to messages.
+    pub(crate) protection: Protection,
+    /// When clients make sessions again.
+    pub(crate) times: RenewalTimes,
+    /// How often they look at whether to.
+    pub(crate) renew_period: Nanos,
+}
+
+impl Guard {
+    /// Of four seeds one has plain messages, one has cookies, and two have sessions. These last for little longer than
+    /// it takes to notice.
+    pub(crate) fn draw(seed: u64, slow_time: Nanos, rng: &mut SmallRng) -> Option<Self> {
+        if seed.is_multiple_of(4) {
+            return None;
+        }
+        let rules = Rules {
+            admission: if seed.is_multiple_of(2) { Admission::Plain } else { Admission::Protected },
+            cipher: *[Cipher::Aegis128L, Cipher::ChaCha20Poly1305].choose(rng).unwrap_or(&Cipher::Aegis128L),
+            tables: rng.random_range(1..=3),
+            sets_per_table: *[1, 4, 16].choose(rng).unwrap_or(&16),
+            hour: *[4, 8, 20].choose(rng).unwrap_or(&8) * MILLISECOND,
+            // Longer than a client waits before it asks again.
+            cookie_period: rng.random_range(15..40) * MILLISECOND,
+        };
+        let protections = [Protection::Encrypted, Protection::Authenticated];
+        Some(Self {
+            rules,
+            protection: *protections.choose(rng).unwrap_or(&Protection::Encrypted),
+            times: RenewalTimes {
+                // Who waits for the slow path is not silent.
+                silent: rng.random_range(1..4) * MILLISECOND + WAITING_MAX as Nanos * slow_time,
+                retry: rng.random_range(100..1000) * MICROSECOND,
+            },
+            renew_period: rng.random_range(100..1000) * MICROSECOND,
+        })
+    }
 }
 
 /// Probabilities of what clients do.
@@ -126,6 +173,7 @@ impl Settings {
             region_pages: *[1, 2, 3, 4, 12].choose(rng).unwrap_or(&4),
             piece_pages: rng.random_range(1..=4),
             lease: *[4, 8, 20].choose(rng).unwrap_or(&8) * MILLISECOND,
+            guard: None,
             habits: Habits {
                 deadline: share(rng, 0.2),
                 cancel: share(rng, 0.1),
@@ -139,6 +187,11 @@ impl Settings {
                 lease: share(rng, 1.0),
             },
         }
+    }
+
+    /// How sessions are made, if messages go under them.
+    pub(crate) fn sessions(&self) -> Option<Guard> {
+        self.guard.filter(|guard| guard.rules.admission == Admission::Protected)
     }
 
     /// Most that leases run between two looks of a node at its clock.

@@ -96,6 +96,8 @@ pub(crate) enum Purpose {
     Renew,
     /// It makes the capability with this place in [`Home::capabilities`].
     Grant(usize),
+    /// It makes all capabilities void, and another one for the owner.
+    Revoke,
     /// It makes a region.
     Allocate(Use),
     /// It is a step of the critical section with this number.
@@ -304,6 +306,9 @@ impl World {
         let region = self.regions[number].clone();
         let [owner, writer, reader] = region.capabilities;
         let (what, bit) = (self.rng.random_range(0..10), self.rng.random_range(0..64));
+        if self.rng.random_bool(0.3) && self.use_spent(index) {
+            return;
+        }
         let asked = |kind, address, length| self.asked(index, &region, kind, address, length);
         let (address, end) = (region.address, region.address + region.bytes);
         let add = encoded(&AtomicOperation::FetchAdd(1));
@@ -322,8 +327,11 @@ impl World {
         self.submit(asked, capability, body, Nanos::MAX, Purpose::Plain);
     }
 
-    /// Frees a region of the lane's process, or ends its address space.
+    /// Frees a region of the lane's process, or ends its address space, or makes its capabilities void.
     fn give_up(&mut self, index: usize) {
+        if self.rng.random_bool(0.15) && self.revoke(index) {
+            return;
+        }
         let (process, life) = (self.lanes[index].process, self.lanes[index].life);
         let mine = |region: &Region| region.is_live && region.owner == process && region.life == life;
         let choices: Vec<usize> = (0..self.regions.len()).filter(|number| mine(&self.regions[*number])).collect();
@@ -338,6 +346,7 @@ impl World {
             self.regions[other].is_live &= !ends_space && other != number;
         }
         if ends_space {
+            self.spend_at_the_end(index);
             *self.home_mut(index) = Home::default();
         } else {
             let home = self.home_mut(index);
@@ -376,12 +385,14 @@ impl World {
                 {
                     self.notice_restart(index)?;
                 }
+                _ if purpose == Purpose::Revoke && !matches!(end, End::Done(_)) => self.not_revoked(index, end),
                 (End::Done(_), Some((header, payload))) => {
                     self.provisioned(index, purpose, (header.pid, header.capability, header.address), &payload);
                 }
                 _ => self.provision_failed(index, end),
             }
         }
+        self.spend_ended(token, end);
         match purpose {
             Purpose::Script(number) if number == self.lanes[index].script_number => {
                 self.script_step(index, token, end)?

@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use xxhash_rust::xxh3::xxh3_64_with_seed;
+use yonder_session::Wrap;
 use yonder_units::Nanos;
 use yonder_wire::{Header, Kind, split};
 
-use crate::attacker::Attacker;
+use crate::attacker::{Attacker, Tape};
 use crate::counts::Count;
 use crate::faults::{Fault, Machine};
 use crate::history::{History, Life};
@@ -20,10 +21,12 @@ use crate::homes::Home;
 use crate::lane::{Lane, summary};
 use crate::locks::LockTruth;
 use crate::network::Network;
-use crate::node::{Arrived, Birth, Node, Sender};
+use crate::node::{Arrived, Node, Sender};
 use crate::oracle::Verdict;
 use crate::sabotage::Sabotage;
-use crate::settings::{MICROSECOND, MILLISECOND, Settings};
+use crate::seals::Seals;
+use crate::sessions::Line;
+use crate::settings::{Guard, MICROSECOND, MILLISECOND, Settings};
 use crate::workload::{Purpose, Region};
 use yonder_simulation::{Clock, Counts, EventQueue, Trace};
 
@@ -35,8 +38,6 @@ const CALM_MAX: Nanos = 60_000 * MILLISECOND;
 const EVENTS_MAX: u64 = 1_000_000;
 /// Datagrams that wait for a machine that has stopped; more are lost.
 const HELD_MAX: usize = 64;
-/// Clocks drift by at most this many millionths. Two of them drift apart by less than a client allows for, 1 in 1024.
-const DRIFT_PPM_MAX: i64 = 400;
 
 /// Something that happens.
 #[derive(Debug)]
@@ -88,6 +89,8 @@ pub(crate) enum Event {
         /// Of which lane.
         lane: usize,
     },
+    /// A process looks after its sessions.
+    RenewSessions(usize),
 }
 
 /// Where a run is.
@@ -120,6 +123,16 @@ pub(crate) struct World {
     pub(crate) reviews: Vec<Vec<(usize, u64)>>,
     pub(crate) locks: BTreeMap<(usize, u64), LockTruth>,
     pub(crate) attacker: Attacker,
+    /// Draws what has to do with sessions and cookies, so that runs without them are as if there were none.
+    pub(crate) guard_rng: SmallRng,
+    /// The sessions of each process with each node.
+    pub(crate) lines: Vec<Option<Line>>,
+    pub(crate) seals: Seals,
+    pub(crate) tape: Tape,
+    /// Capabilities that are void, and of which life and address space they were.
+    pub(crate) spent: Vec<(Life, u32, u128)>,
+    /// Those that will be, by the operations that are to end their address spaces.
+    pub(crate) spent_at_the_end: BTreeMap<u64, Vec<(Life, u32, u128)>>,
     pub(crate) paused: Vec<Machine>,
     /// What waits for machines that have stopped.
     pub(crate) held: Vec<(Machine, Event)>,
@@ -130,10 +143,10 @@ pub(crate) struct World {
     pub(crate) phase: Phase,
     pub(crate) counts: Counts<Count>,
     pub(crate) slow_is_planned: Vec<bool>,
-    refill_is_planned: Vec<bool>,
+    pub(crate) refill_is_planned: Vec<bool>,
     phase_end: Nanos,
     /// The clock of the process whose lanes are being made.
-    last_clock: Clock,
+    pub(crate) last_clock: Clock,
     digest: u64,
 }
 
@@ -142,7 +155,10 @@ impl World {
     #[must_use]
     pub(crate) fn new(seed: u64, sabotage: Option<Sabotage>, trace: Trace) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
+        let mut guard_rng = SmallRng::seed_from_u64(!seed);
         let settings = Settings::draw(&mut rng);
+        let guard = Guard::draw(seed, settings.slow_time, &mut guard_rng);
+        let settings = Settings { guard, ..settings };
         trace.say(0, || format!("{settings:#?}"));
         let lanes = settings.processes * settings.nodes * settings.lanes;
         let mut world = Self {
@@ -165,6 +181,12 @@ impl World {
             regions: Vec::new(),
             locks: BTreeMap::new(),
             attacker: Attacker::default(),
+            guard_rng,
+            lines: Vec::new(),
+            seals: Seals::default(),
+            tape: Tape::default(),
+            spent: Vec::new(),
+            spent_at_the_end: BTreeMap::new(),
             paused: Vec::new(),
             held: Vec::new(),
             phase: Phase::Storm,
@@ -175,6 +197,7 @@ impl World {
         };
         world.nodes = (0..world.settings.nodes).map(|node| world.new_node(node, 0)).collect();
         world.lanes = (0..lanes).map(|index| world.new_lane(index)).collect();
+        world.lines.resize_with(world.homes.len(), || None);
         world
     }
 
@@ -185,6 +208,7 @@ impl World {
             self.events.after(delay, Event::Wake { lane });
         }
         (0..self.nodes.len()).for_each(|node| self.events.after(0, Event::Leases(node)));
+        self.begin_sessions()?;
         self.plan_faults();
         while let Some(event) = self.events.advance() {
             if self.counts.add(Count::Events, 1) > EVENTS_MAX {
@@ -272,6 +296,7 @@ impl World {
             Event::ToLane { to: Sender { lane, .. }, .. } | Event::Wake { lane } | Event::Reconnect { lane } => {
                 Machine::Process(self.lanes[*lane].process)
             }
+            Event::RenewSessions(process) => Machine::Process(*process),
             _ => return self.happen_now(event),
         };
         if !self.paused.contains(&holder) {
@@ -297,8 +322,10 @@ impl World {
                 if is_lost.is_some_and(|from| *from <= self.events.now()) {
                     return Ok(());
                 }
-                self.attacker.overhear(&bytes);
-                self.node_receives(node, thread, bytes, Some(from))
+                if self.settings.sessions().is_none() {
+                    self.attacker.overhear(&bytes);
+                }
+                self.node_hears(node, thread, bytes, Some(from), self.address_of(from.lane))
             }
             Event::ToLane { to, bytes } => {
                 self.digest = xxh3_64_with_seed(&bytes, self.digest ^ self.events.now());
@@ -332,43 +359,7 @@ impl World {
                 Ok(())
             }
             Event::Reconnect { lane } => self.reconnect(lane),
-        }
-    }
-
-    /// A lane sends a message.
-    pub(crate) fn send_to_node(&mut self, index: usize, bytes: Vec<u8>) {
-        let now = self.events.now();
-        let lane = &mut self.lanes[index];
-        let (node, thread) = (lane.node, lane.thread);
-        if let Some(stream) = &mut lane.stream {
-            let from = Sender { lane: index, connection: stream.connection };
-            let at = stream.there.carry(&mut self.rng, &self.network.weather, now);
-            self.events.at(at, Event::ToNode { node, thread, bytes, from });
-        } else if self.network.is_whole(lane.process, node) {
-            let from = Sender { lane: index, connection: 0 };
-            let events = &mut self.events;
-            self.network.carry(&mut self.rng, bytes, |after, bytes| {
-                events.after(after, Event::ToNode { node, thread, bytes, from });
-            });
-        }
-    }
-
-    fn send_to_lane(&mut self, to: Sender, bytes: Vec<u8>) {
-        let now = self.events.now();
-        let lane = &mut self.lanes[to.lane];
-        match &mut lane.stream {
-            Some(stream) if stream.connection != to.connection || !stream.is_open => {}
-            Some(stream) => {
-                let at = stream.back.carry(&mut self.rng, &self.network.weather, now);
-                self.events.at(at, Event::ToLane { to, bytes });
-            }
-            None if self.network.is_whole(lane.process, lane.node) => {
-                let events = &mut self.events;
-                self.network.carry(&mut self.rng, bytes, |after, bytes| {
-                    events.after(after, Event::ToLane { to, bytes });
-                });
-            }
-            None => {}
+            Event::RenewSessions(process) => self.renew_sessions(process),
         }
     }
 
@@ -385,7 +376,7 @@ impl World {
             self.copy_for_later(request, thread, &bytes, from);
         }
         let payload = if bytes.len() > yonder_wire::HEADER_BYTES { &bytes[yonder_wire::HEADER_BYTES..] } else { &[] };
-        self.answered(node, arrived, payload, from)?;
+        self.answered(node, thread, arrived, payload, from)?;
         let life = self.nodes[node].life();
         self.plan_slow(node);
         if self.nodes[node].wants_pages() && !self.refill_is_planned[node] {
@@ -400,7 +391,8 @@ impl World {
     fn copy_for_later(&mut self, request: &Header, thread: usize, bytes: &[u8], from: Sender) {
         let (now, node) = (self.events.now(), self.lanes[from.lane].node);
         let is_early = request.kind.is_exactly_once() && request.time > self.nodes[node].time(now);
-        if is_early && self.lanes[from.lane].stream.is_none() && self.rng.random_bool(0.5) {
+        let is_copied = self.lanes[from.lane].stream.is_none() && from.wrap == Wrap::Plain;
+        if is_early && is_copied && self.rng.random_bool(0.5) {
             let delay = self.rng.random_range(0..MILLISECOND);
             let at = self.nodes[node].clock.when(request.time).saturating_add(delay);
             self.events.at(at, Event::ToNode { node, thread, bytes: bytes.to_vec(), from });
@@ -422,7 +414,11 @@ impl World {
         }
         self.slow_is_planned[life.node] = false;
         if let Some((arrived, from)) = self.nodes[life.node].slow_step(self.events.now())? {
-            self.answered(life.node, arrived, &[], from)?;
+            let thread = match &arrived {
+                Arrived::Answered { request, .. } => self.nodes[life.node].slow_thread(request),
+                _ => 0,
+            };
+            self.answered(life.node, thread, arrived, &[], from)?;
         }
         for request in self.nodes[life.node].take_over() {
             self.trace
@@ -434,8 +430,15 @@ impl World {
         Ok(())
     }
 
-    /// Tells the history what a node has made of a request, and sends the answer.
-    fn answered(&mut self, node: usize, arrived: Arrived, payload: &[u8], from: Option<Sender>) -> Result<(), String> {
+    /// Tells the history what a node has made of a request, and sends the answer, which a thread has given.
+    fn answered(
+        &mut self,
+        node: usize,
+        thread: usize,
+        arrived: Arrived,
+        payload: &[u8],
+        from: Option<Sender>,
+    ) -> Result<(), String> {
         let answer = match arrived {
             Arrived::Answered { request, verdict, answer } => {
                 self.trace.say(self.events.now(), || format!("node {node}: {verdict:?}: {}", summary(&request)));
@@ -448,45 +451,11 @@ impl World {
             Arrived::Corrupt(answer) => answer,
             Arrived::Queued | Arrived::Dropped => return Ok(()),
         };
-        if let Some(to) = from {
-            self.send_to_lane(to, answer);
-        }
+        let Some(to) = from else { return Ok(()) };
+        // What goes over a connection is sealed by the thread that has it.
+        let is_stream = self.lanes[to.lane].stream.is_some();
+        let answer = self.close(node, if is_stream { self.lanes[to.lane].thread } else { thread }, to, answer)?;
+        self.send_to_lane(to, answer);
         Ok(())
-    }
-
-    /// A node that begins, with clock and key of its own.
-    pub(crate) fn new_node(&mut self, node: usize, number: u32) -> Node {
-        if let Some(planned) = self.slow_is_planned.get_mut(node) {
-            *planned = false;
-        }
-        if let Some(planned) = self.refill_is_planned.get_mut(node) {
-            *planned = false;
-        }
-        let birth = Birth { clock: self.new_clock(), seed: self.rng.random(), key: self.rng.random() };
-        Node::new(Life { node, number }, birth, &self.settings, self.sabotage)
-    }
-
-    fn new_clock(&mut self) -> Clock {
-        let offset = self.rng.random_range(1..1_000_000) * MILLISECOND;
-        Clock::new(offset, self.rng.random_range(-DRIFT_PPM_MAX..=DRIFT_PPM_MAX))
-    }
-
-    fn new_lane(&mut self, index: usize) -> Lane {
-        let (transport, stream) = self.draw_stream();
-        let client = self.new_client(transport);
-        let settings = &self.settings;
-        let process = index / (settings.nodes * settings.lanes);
-        let life = self.nodes[index / settings.lanes % settings.nodes].life();
-        let budget = settings.operations;
-        let thread = self.rng.random_range(0..self.settings.threads);
-        // All lanes of a process have one clock.
-        let clock = match index % (self.settings.nodes * self.settings.lanes) {
-            0 => self.new_clock(),
-            _ => self.last_clock,
-        };
-        self.last_clock = clock;
-        let mut lane = Lane::new(process, life, thread, clock, client, budget);
-        lane.stream = stream;
-        lane
     }
 }

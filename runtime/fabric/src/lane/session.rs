@@ -15,7 +15,7 @@ use yonder_identity::Credential;
 use yonder_session::Protection;
 use yonder_wire::Welcome;
 
-use super::protection::{Renewal, Sessions};
+use super::protection::{Renewed, Sessions};
 use crate::url::{bad, settings_of};
 use crate::{Counter, FabricError};
 
@@ -89,11 +89,11 @@ impl NodeSession {
         let renew = move || {
             while let Some(session) = watched.upgrade().filter(|session| !session.is_lost()) {
                 match session.sessions.renew() {
-                    Renewal::Nothing => {}
-                    Renewal::Made(incarnation) => {
+                    Renewed::Nothing => {}
+                    Renewed::Made(incarnation) => {
                         session.know(incarnation);
                     }
-                    Renewal::Revoked => {
+                    Renewed::Revoked => {
                         tracing::error!("this identity was revoked: a node answers no more, and its memory is lost");
                         session.lose();
                     }

@@ -65,7 +65,7 @@ impl Oracle {
 
     /// An address space has nothing any more. Returns what nobody may find.
     pub(crate) fn space_has_ended(&mut self, pid: u32) -> Vec<Leaving> {
-        self.spaces.remove(&pid).map_or(Vec::new(), |space| space.leaving)
+        self.remove_space(pid).map_or(Vec::new(), |space| space.leaving)
     }
 
     /// The ranges of an address space that are leaving.

@@ -60,13 +60,15 @@ impl Oracle {
         Ok(gone.into_iter().map(|(pid, _)| pid).collect())
     }
 
-    /// Whether an address space is there, and not ending.
-    pub(crate) fn is_lasting(&self, pid: u32) -> bool {
-        self.spaces.get(&pid).is_some_and(|space| !space.is_ending)
+    /// Whether an address space of this owner is there, and not ending.
+    pub(crate) fn is_lasting(&self, pid: u32, owner: u128) -> bool {
+        self.spaces.get(&pid).is_some_and(|space| space.owner == owner && !space.is_ending)
     }
 
     /// Forgets the address spaces with a lease: all have run out.
     pub(crate) fn expire_leases(&mut self) {
-        self.spaces.retain(|_, space| space.lease.is_none());
+        let leased: Vec<u32> =
+            self.spaces.iter().filter(|(_, space)| space.lease.is_some()).map(|(pid, _)| *pid).collect();
+        leased.into_iter().for_each(|pid| _ = self.remove_space(pid));
     }
 }

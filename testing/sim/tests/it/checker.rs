@@ -1,8 +1,8 @@
 //! The simulator as a whole: seeds hold and repeat themselves, and each sabotage is caught, so the checker can fail.
 
 use yonder_sim::Count::{
-    self, Aborts, Cancelled, Done, InPieces, LeasesOver, ProcessRestarts, Renewals, Repeated, Requests, Restarts,
-    Unknown, Words,
+    self, Aborts, Attacks, Cancelled, Done, InPieces, LeasesOver, NumbersAgain, ProcessRestarts, Renewals, Repeated,
+    Requests, Restarts, Revoked, Sessions, SessionsRenewed, Spent, TurnedAway, Unknown, Words,
 };
 use yonder_sim::{Sabotage, simulate};
 use yonder_simulation::{Counts, Trace};
@@ -24,7 +24,9 @@ fn seeds_hold_and_everything_happens_in_some() {
     let least = |counted: &[Count]| counted.iter().map(|count| counts.of(*count)).min();
     let often = [Done, Unknown, Cancelled, Requests, Repeated, Aborts, Restarts, InPieces, Words];
     assert!(least(&often) >= Some(100), "something hardly ever happens: {counts:?}");
-    assert!(least(&[LeasesOver, Renewals, ProcessRestarts]) >= Some(50), "{counts:?}");
+    assert!(least(&[LeasesOver, Renewals, ProcessRestarts, Revoked]) >= Some(50), "{counts:?}");
+    assert!(counts.of(NumbersAgain) >= 10, "{counts:?}");
+    assert!(least(&[Spent, Attacks, Sessions, SessionsRenewed, TurnedAway]) >= Some(100), "{counts:?}");
     // Bad address, no memory, bad length, bad capability, not allowed, too old, moved.
     assert!(least(&[1, 2, 3, 4, 5, 8, 11].map(Count::Refused)) > Some(10), "{counts:?}");
 }
@@ -37,7 +39,7 @@ fn a_seed_repeats_itself() {
 }
 
 /// Each sabotage, and what the checker must say about it in one of the first seeds.
-const CAUGHT: [(Sabotage, &str); 21] = [
+const CAUGHT: [(Sabotage, &str); 30] = [
     (Sabotage::ForgetfulRing, "a copy of an executed request changed memory"),
     (Sabotage::LostWrites, "was read as"),
     (Sabotage::ForgottenAborts, "executed after it was Aborted"),
@@ -59,6 +61,15 @@ const CAUGHT: [(Sabotage, &str); 21] = [
     (Sabotage::GivenOutInPieces, "without a reason"),
     (Sabotage::LeasesThatLeap, "ns after a renewal of its"),
     (Sabotage::LateLeases, "before its lease was over"),
+    (Sabotage::WindowsAcceptTwice, "has let in twice"),
+    (Sabotage::OneKeyBothWays, "has taken what its node has not sealed"),
+    (Sabotage::RetriesCountAgain, "share a key and the counter"),
+    (Sabotage::EndlessSessions, "has let in after the end of its session"),
+    (Sabotage::AnyAddress, "has let in from another address"),
+    (Sabotage::PlainIsLetIn, "a plain message was let in"),
+    (Sabotage::ThreadsCountTogether, "share a key and the counter"),
+    (Sabotage::KeptSecret, "two sessions have one secret"),
+    (Sabotage::NothingIsRevoked, "executed, though: the node does not know this address space"),
 ];
 
 #[test]

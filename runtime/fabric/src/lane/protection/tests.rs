@@ -4,39 +4,34 @@ use std::net::{Ipv4Addr, TcpListener};
 
 use tempfile::TempDir;
 use yonder_identity::SharedKey;
-use yonder_session::Cipher;
+use yonder_session::{Cipher, SessionNumber, SessionSecret};
 use yonder_wire::HEADER_BYTES;
 
 use super::*;
 
-const HOUR: Duration = Duration::from_secs(3600);
+/// A process that may come to be another one.
+#[derive(Clone, Debug)]
+struct Mark(Arc<ForkMark>);
 
-/// A chain with one lane, whose session is to be followed from now on and lasts for so long.
-fn chain(address: SocketAddr, lasts: Duration) -> Arc<Chain> {
-    let now = Instant::now();
-    let made = Arc::new(Made {
-        number: SessionNumber::new(1, 1, 0),
-        secret: SessionSecret::from_bytes([7; 32], Cipher::best(), Protection::Encrypted),
-        incarnation: 1,
-        own: Ipv4Addr::LOCALHOST.into(),
-        time: 0,
-        made: 0,
-        renewed_at: now,
-        over_at: now + lasts,
-        next: OnceLock::new(),
-    });
-    Arc::new(Chain {
-        address,
-        last: Mutex::new((made, now)),
-        lanes: AtomicU8::new(1),
-        heard: AtomicU64::new(0),
-        is_silent: AtomicBool::new(false),
-        mark: ForkMark::new().unwrap(),
-    })
+impl Home for Mark {
+    fn is_here(&self) -> bool {
+        self.0.is_here()
+    }
 }
 
-fn first_lane(chain: &Arc<Chain>) -> Protector {
-    Protector::new(chain, &chain.last().0, 1)
+fn mark() -> Mark {
+    Mark(Arc::new(ForkMark::new().unwrap()))
+}
+
+/// A line whose session is to be followed from now on, and is over or not. It began when this machine did.
+fn line(address: SocketAddr, is_over: bool, mark: &Mark) -> Arc<Line> {
+    let secret = SessionSecret::from_bytes([7; 32], Cipher::best(), Protection::Encrypted);
+    let grant = SessionGrant { number: SessionNumber::new(1, 1, 0), secret, incarnation: 1, time: 0, seconds: 1 };
+    let now = yonder_clock::now();
+    let lasts = if is_over { now } else { now + now / 8 };
+    let session = Arc::new(Session::new(grant, lasts, Ipv4Addr::LOCALHOST.into(), 0, now));
+    assert!(session.is_old(now) && session.is_over(now) == is_over);
+    Arc::new(Line::new(address, session, RenewalTimes::USUAL, mark.clone()))
 }
 
 /// Sessions of one who has a shared key.
@@ -49,15 +44,17 @@ fn sessions(folder: &TempDir) -> Sessions {
 /// A child once could seal with the numbers of its parent: two messages under one, which the cipher does not survive.
 #[test]
 fn a_lane_seals_nothing_in_another_process() {
-    let chain = chain((Ipv4Addr::LOCALHOST, 1).into(), HOUR);
-    let mut protector = first_lane(&chain);
+    let mark = mark();
+    let line = line((Ipv4Addr::LOCALHOST, 1).into(), false, &mark);
+    let lane = line.chain.next_lane().unwrap();
+    let mut protector = Protector::new(&line.chain, line.renewal().last(), lane);
     let mut room = [0; 256];
     assert!(protector.seal(&mut room, HEADER_BYTES, 1).is_some());
     let sessions = Sessions::protecting(Protection::Encrypted);
-    sessions.chains.lock().unwrap().push(Arc::clone(&chain));
+    sessions.lines().push(Arc::clone(&line));
     assert!(sessions.next_lane().is_some());
     // As it is in a child.
-    chain.mark.erase();
+    mark.0.erase();
     assert_eq!(protector.seal(&mut room, HEADER_BYTES, 2), None);
     assert!(sessions.next_lane().is_none(), "no lane of the parent's session is opened either");
 }
@@ -67,10 +64,10 @@ fn a_lane_seals_nothing_in_another_process() {
 fn a_lane_is_opened_while_its_session_lasts_though_no_other_can_be_had() {
     let folder = tempfile::tempdir().unwrap();
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap();
-    for (lasts, is_opened) in [(HOUR, true), (Duration::ZERO, false)] {
+    for is_over in [false, true] {
         let sessions = sessions(&folder);
-        sessions.chains.lock().unwrap().push(chain(nobody, lasts));
-        assert_eq!(sessions.lane(nobody).is_ok(), is_opened);
+        sessions.lines().push(line(nobody, is_over, &mark()));
+        assert_eq!(sessions.lane(nobody).is_ok(), !is_over);
         std::fs::remove_file(folder.path().join("key")).unwrap();
     }
 }
@@ -87,8 +84,8 @@ fn a_session_that_is_being_made_is_in_no_ones_way() {
         let opening = scope.spawn(|| sessions.lane(address).is_ok());
         let (asked, _) = silent.accept().unwrap();
         assert!(asked.peek(&mut [0]).unwrap() > 0, "it shakes hands");
-        assert_eq!(sessions.renew(), Renewal::Nothing);
-        assert!(sessions.chains.try_lock().is_ok());
+        assert_eq!(sessions.renew(), Renewed::Nothing);
+        assert!(sessions.lines.try_lock().is_ok());
         drop(asked);
         assert!(!opening.join().unwrap());
     });

@@ -1,8 +1,11 @@
-//! What somebody sends who sees requests pass, and has no right to anything: noise, requests of others with another
-//! address space or capability, copies cut short, and requests of every kind with rights that nobody gave.
+//! What somebody sends who sees plain requests pass, and has no right to anything: noise, requests of others with
+//! another address space or capability, copies cut short, and requests of every kind with rights that nobody gave. What
+//! is made of protected ones is `tape`'s.
 //!
 //! None of it may change anything: the oracle knows every right that was given. Names are drawn anew, because whoever
 //! knows the names of requests under way also knows the capabilities beside them.
+
+mod tape;
 
 use std::collections::VecDeque;
 
@@ -11,6 +14,7 @@ use rand::rngs::SmallRng;
 use yonder_wire::{Direction, Header, Kind, split};
 
 use crate::network::corrupt;
+pub(crate) use tape::{Hostile, Tape, Taped};
 
 /// Requests that are remembered.
 const SAMPLES_MAX: usize = 8;

@@ -1,0 +1,153 @@
+//! Both ends against each other: what a lane seals is let in once, and nothing else is.
+
+use core::cell::RefCell;
+use core::net::Ipv4Addr;
+use std::sync::Arc;
+
+use yonder_wire::{ErrorCode, HEADER_BYTES, Header, Kind, split_proven};
+
+use super::*;
+use crate::chain::{Chain, RenewalTimes, Session};
+use crate::cipher::TESTED;
+use crate::gate::{Arrived, Gate, Origin};
+use crate::protector::Protector;
+
+const HOUR: Nanos = 3_600_000_000_000;
+const START: Nanos = 5 << 20;
+
+struct Plain(RefCell<ReplayWindows>);
+
+impl Table for Plain {
+    fn accept(&self, number: SessionNumber, counter: u64, now: Nanos) -> bool {
+        self.0.borrow_mut().accept(number, counter, now)
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+struct From([u8; 4]);
+
+impl Origin for From {
+    fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+
+    fn ip(&self) -> Option<Ipv6Addr> {
+        Some(mapped(IpAddr::from(self.0)))
+    }
+}
+
+type TestDoors = Doors<Box<NodeSecret>, Plain>;
+
+fn doors(admission: Admission) -> TestDoors {
+    let rules = Rules { cipher: TESTED[0], ..Rules::usual(admission) };
+    let secret = Box::new(NodeSecret::new([3; 32]));
+    Doors::new(secret, rules, START, |windows| Plain(RefCell::new(windows)))
+}
+
+const HERE: From = From([10, 0, 0, 1]);
+const ELSEWHERE: From = From([10, 0, 0, 2]);
+
+/// A lane of a client at [`HERE`], whose session was made at `now`.
+fn lane(doors: &TestDoors, numbers: &mut Numbers, now: Nanos) -> Protector {
+    let visitor = Visitor { tenant: None, ip: Ipv4Addr::from(HERE.0).into(), host: 1 };
+    let grant = doors.session(numbers, visitor, Protection::Encrypted, 1, now).unwrap();
+    let session = Arc::new(Session::new(grant, HOUR, visitor.ip, 0, 0));
+    let chain = Arc::new(Chain::new(&session, RenewalTimes::USUAL));
+    let number = chain.next_lane().unwrap();
+    Protector::new(&chain, &session, number)
+}
+
+fn sealed(lane: &mut Protector, request: &Header, now: Nanos) -> Vec<u8> {
+    let mut room = [&request.seal(&[])[..], &[0; PROOF_BYTES]].concat();
+    let bytes = lane.seal(&mut room, HEADER_BYTES, now).unwrap();
+    room.truncate(bytes);
+    room
+}
+
+const REQUEST: Header = Header::request(Kind::Ping, 9, 0, 0);
+
+/// What the gate makes of a datagram: how its answer goes back, or why there is none.
+fn opened(gate: &mut Gate<From>, doors: &TestDoors, mut datagram: Vec<u8>, from: From, now: Nanos) -> Option<Wrap> {
+    match gate.open(doors, &mut datagram, &from, now) {
+        Arrived::Message(message, wrap) => {
+            assert_eq!(message.header.request_id, REQUEST.request_id);
+            Some(wrap)
+        }
+        Arrived::Refused(..) | Arrived::Dropped => None,
+    }
+}
+
+#[test]
+fn a_request_is_let_in_once_whichever_thread_gets_it_and_from_one_address() {
+    let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
+    let now = START + (2 << 20);
+    let mut lane = lane(&doors, &mut numbers, now);
+    let mut gates = [Gate::new(&doors, 0), Gate::new(&doors, 1)];
+    let request = sealed(&mut lane, &REQUEST, 0);
+    assert_eq!(opened(&mut gates[0], &doors, request.clone(), ELSEWHERE, now), None);
+    let wrap = opened(&mut gates[0], &doors, request.clone(), HERE, now).unwrap();
+    assert_eq!(opened(&mut gates[0], &doors, request.clone(), HERE, now), None);
+    assert_eq!(opened(&mut gates[1], &doors, request, HERE, now), None);
+    // The answer of another thread is opened by the lane, and is no request.
+    let mut room = [&REQUEST.answer(now, 0).seal(&[])[..], &[0; PROOF_BYTES]].concat();
+    let bytes = gates[1].close(&doors, wrap, &mut room, HEADER_BYTES);
+    assert_eq!(bytes, HEADER_BYTES + wrap.bytes());
+    assert_eq!(opened(&mut gates[1], &doors, room.clone(), HERE, now), None);
+    let (bytes, taken) = lane.open(&mut room, 1).unwrap().unwrap();
+    assert_eq!((bytes, taken), (HEADER_BYTES, HEADER_BYTES + PROOF_BYTES));
+    assert_eq!(split_proven(&room[..bytes]).unwrap().unwrap().header.request_id, REQUEST.request_id);
+}
+
+#[test]
+fn a_session_ends_with_its_hour_and_plain_messages_are_refused() {
+    let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
+    let now = START + HOUR / 2;
+    let mut lane = lane(&doors, &mut numbers, now);
+    assert_eq!(doors.left(lane.number(), now), HOUR + HOUR / 2);
+    let mut gate = Gate::new(&doors, 0);
+    let [first, last, late] = [0; 3].map(|_| sealed(&mut lane, &REQUEST, 0));
+    assert!(opened(&mut gate, &doors, first, HERE, now).is_some());
+    assert!(opened(&mut gate, &doors, last, HERE, START + 2 * HOUR - 1).is_some());
+    assert_eq!(opened(&mut gate, &doors, late, HERE, START + 2 * HOUR), None);
+    let mut plain = REQUEST.seal(&[]);
+    let arrived = gate.open(&doors, &mut plain, &HERE, now);
+    assert!(matches!(arrived, Arrived::Refused(_, ErrorCode::Unprotected)), "{arrived:?}");
+}
+
+#[test]
+fn a_stream_is_of_one_lane() {
+    let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
+    let now = START + (2 << 20);
+    let (mut one, mut other) = (lane(&doors, &mut numbers, now), lane(&doors, &mut numbers, now));
+    let ip = Ipv4Addr::from(HERE.0).into();
+    let mut request = sealed(&mut one, &REQUEST, 0);
+    assert!(doors.lane_of(&request[..PREFIX_BYTES - 1], ip, now).unwrap().is_none());
+    let stream = doors.lane_of(&request, ip, now).unwrap().unwrap();
+    assert_eq!(doors.open_next(&stream, &mut request[..50], now), Ok(None));
+    let again = request.clone();
+    assert_eq!(doors.open_next(&stream, &mut request, now), Ok(Some((HEADER_BYTES, HEADER_BYTES + PROOF_BYTES))));
+    for mut unwelcome in [again, sealed(&mut other, &REQUEST, 0), REQUEST.seal(&[]).to_vec()] {
+        assert_eq!(doors.open_next(&stream, &mut unwelcome, now), Err(Unwelcome));
+    }
+    let mut answer = [&REQUEST.answer(now, 0).seal(&[])[..], &[0; PROOF_BYTES]].concat();
+    stream.seal(&mut AnswerCounter::new(3), &mut answer, HEADER_BYTES);
+    assert!(other.open(&mut answer.clone(), 0).is_err());
+    assert!(one.open(&mut answer, 0).is_ok());
+}
+
+#[test]
+fn plain_datagrams_need_the_cookie_of_their_address() {
+    let doors = doors(Admission::Plain);
+    let mut gate = Gate::new(&doors, 0);
+    let period = doors.rules().cookie_period;
+    let now = 10 * period;
+    let mut plain = REQUEST.seal(&[]);
+    let Arrived::Refused(Header { cookie, .. }, ErrorCode::Unproven) = gate.open(&doors, &mut plain, &HERE, now) else {
+        panic!("a request without a cookie was let in");
+    };
+    let proven = Header { cookie, ..REQUEST }.seal(&[]).to_vec();
+    assert_eq!(opened(&mut gate, &doors, proven.clone(), HERE, now), Some(Wrap::Plain));
+    assert_eq!(opened(&mut gate, &doors, proven.clone(), HERE, now + 2 * period - 1), Some(Wrap::Plain));
+    assert_eq!(opened(&mut gate, &doors, proven.clone(), HERE, now + 2 * period), None);
+    assert_eq!(opened(&mut gate, &doors, proven, ELSEWHERE, now), None);
+}
