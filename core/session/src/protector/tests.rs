@@ -95,7 +95,7 @@ fn a_clock_that_stood_still_is_met_by_what_was_heard() {
     assert!(times.contains(&3) && times.iter().any(|time| *time > 1000), "{times:?}");
 }
 
-/// The simulator found it (`sim node`, seed 5): a lane that sends little changed sessions for ever, and was never heard.
+/// The simulator found it (`sim node`, seed 5): a lane that sends little changed sessions for ever, and was not heard.
 #[test]
 fn another_session_corrects_a_bound_that_was_too_high() {
     let (chain, mut renewal) = chain(session(1, 3 << 20, 0));
