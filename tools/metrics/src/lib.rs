@@ -17,9 +17,11 @@ mod render;
 mod sample;
 mod scrape;
 mod server;
+mod tenants;
 pub mod top;
 mod window;
 
 pub use address::{AddressError, DEFAULT_ADDRESS};
 pub use sample::{Extra, ExtraKind, Requests, Sample, Source};
 pub use server::{BoundMetrics, MetricsError, MetricsServer, bind, serve};
+pub use tenants::Tenant;
