@@ -229,7 +229,7 @@ mod tests {
 
     #[test]
     fn a_report_tells_what_each_tenant_has() {
-        let node = Node::start(NodeConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())], 1 << 20)).unwrap();
+        let node = Node::start(NodeConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())], 16 << 20)).unwrap();
         let mut agent = Agent::new(Arc::clone(&node.shared), 1 << 30);
         assert_eq!(agent.report().tenants, []);
         for (number, tenant) in [(7, Some("app")), (8, Some("app")), (9, None)] {

@@ -1,4 +1,4 @@
-//! [`Tenant`]: what one user of a server has and has done, and [`Tenant::metrics`]: all of them as metrics with a label.
+//! [`Tenant`]: what one user of a server has and has done, and how all of them are shown as metrics with a label.
 //!
 //! Each tenant is a time series of every metric, and names of hosts have no end. So only [`TENANTS_MAX`] of them are
 //! shown by name, those with the largest part of anything; the others are one, called [`OTHER`].
