@@ -317,5 +317,6 @@ fn report(step: &mut Step<'_>) -> NodeReport {
     let arrival =
         |step: &mut Step<'_>| Arrival { pid: pid(step), region: step.below(8) as u32, id: MoveId(step.below(12)) };
     let regions = (0..step.below(3)).map(|_| region(step)).collect();
-    NodeReport { free_bytes, regions, arrived: (0..step.below(3)).map(|_| arrival(step)).collect() }
+    let arrived = (0..step.below(3)).map(|_| arrival(step)).collect();
+    NodeReport { free_bytes, regions, arrived, ..NodeReport::default() }
 }

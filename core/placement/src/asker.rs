@@ -50,9 +50,13 @@ impl Asker {
     pub(crate) fn check(&self, request: &Request) -> Result<(), Refusal> {
         let for_operators = matches!(
             request,
-            Request::Nodes | Request::Spaces { .. } | Request::Drain { .. } | Request::Undrain { .. }
+            Request::Nodes
+                | Request::Spaces { .. }
+                | Request::Tenants
+                | Request::Drain { .. }
+                | Request::Undrain { .. }
         );
-        let looks = matches!(request, Request::Nodes | Request::Spaces { .. });
+        let looks = matches!(request, Request::Nodes | Request::Spaces { .. } | Request::Tenants);
         match self {
             Self::Operator | Self::Source(_) => Ok(()),
             Self::Tenant(_) if !for_operators => Ok(()),

@@ -195,7 +195,15 @@ impl Controller {
         self.end_leases(now);
         let changes_nothing = matches!(
             event,
-            Event::Asked(_, _, Request::Open { .. } | Request::Locate { .. } | Request::Nodes | Request::Spaces { .. })
+            Event::Asked(
+                _,
+                _,
+                Request::Open { .. }
+                    | Request::Locate { .. }
+                    | Request::Nodes
+                    | Request::Spaces { .. }
+                    | Request::Tenants
+            )
         );
         match event {
             Event::Registered { facts, report, spaces } => self.register(facts, &report, &spaces, now),
@@ -305,7 +313,7 @@ impl Controller {
 
     fn report(&mut self, node: NodeId, report: &NodeReport, now: Nanos) {
         let Some(live) = self.live.get_mut(&node).filter(|live| live.link != Link::Lost) else { return };
-        live.report(report, now.saturating_add(self.config.lease));
+        live.report(report, now, self.config.lease);
         for arrival in &report.arrived {
             self.arrived(node, arrival);
         }

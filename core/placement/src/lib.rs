@@ -33,6 +33,7 @@ mod place;
 mod record;
 mod requests;
 mod state;
+mod tenants;
 
 #[cfg(test)]
 mod model;
@@ -51,6 +52,7 @@ pub use record::{
     Capabilities, Change, ClusterRecord, Duty, Keys, Move, NodeRecord, Presence, Record, RecordKey, RegionRecord,
     SpaceRecord,
 };
+pub use tenants::{TenantReport, TenantView};
 
 /// Most regions that one request can ask for: what one transaction of a store can hold.
 pub const REGIONS_PER_REQUEST_MAX: u64 = 64;
@@ -58,5 +60,9 @@ pub const REGIONS_PER_REQUEST_MAX: u64 = 64;
 pub const WAITING_MAX: usize = 4096;
 /// Most address spaces, and their nodes, that one answer tells of: what fits a line.
 pub const SPACES_PER_ANSWER_MAX: usize = 16384;
+/// Most tenants that a node tells of in one report.
+pub const TENANTS_PER_REPORT_MAX: usize = 1024;
+/// Most tenants that one answer tells of: what fits a line.
+pub const TENANTS_PER_ANSWER_MAX: usize = 4096;
 /// Most addresses of one node.
 pub const URLS_MAX: usize = 8;

@@ -3,6 +3,7 @@
 use yonder_units::Nanos;
 
 use crate::message::{NodeReport, RegionReport};
+use crate::tenants::LiveTenants;
 
 /// How a node is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -24,17 +25,21 @@ pub(crate) struct Live {
     pub(crate) free_bytes: Option<u64>,
     /// Bytes that have come (or, negative, gone) by moves that ended since.
     pub(crate) moved_bytes: i128,
+    /// Its tenants, as it last said.
+    pub(crate) tenants: LiveTenants,
 }
 
 impl Live {
     /// A node that was there when the controller stopped.
     pub(crate) fn silent(lease_until: Nanos) -> Self {
-        Self { link: Link::Silent, lease_until, free_bytes: None, moved_bytes: 0 }
+        Self { link: Link::Silent, lease_until, free_bytes: None, moved_bytes: 0, tenants: LiveTenants::default() }
     }
 
-    /// Takes a report of the node.
-    pub(crate) fn report(&mut self, report: &NodeReport, lease_until: Nanos) {
-        *self = Self { link: Link::Connected, lease_until, free_bytes: Some(report.free_bytes), moved_bytes: 0 };
+    /// Takes a report of the node, which renews its lease.
+    pub(crate) fn report(&mut self, report: &NodeReport, now: Nanos, lease: Nanos) {
+        (self.link, self.lease_until) = (Link::Connected, now.saturating_add(lease));
+        (self.free_bytes, self.moved_bytes) = (Some(report.free_bytes), 0);
+        self.tenants.report(&report.tenants, now);
     }
 }
 

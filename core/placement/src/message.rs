@@ -8,6 +8,7 @@ use yonder_wire::Rights;
 
 use crate::names::{Capability, Key, MoveId, NodeId, Pid};
 use crate::record::{Capabilities, Keys};
+use crate::tenants::{TenantReport, TenantView};
 
 /// What a node says of itself when it registers; the same for as long as it runs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -45,6 +46,9 @@ pub struct NodeReport {
     /// Regions that the node serves on the word of their source, until it is told to by [`Command::OpenRegion`].
     #[serde(default)]
     pub arrived: Vec<Arrival>,
+    /// The tenants, those with most if there are many ([`TenantReport::most`]).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub tenants: Vec<TenantReport>,
 }
 
 /// A region that has come to a node: its source has said there that it has closed it for good.
@@ -191,8 +195,8 @@ pub enum Outcome {
     },
 }
 
-/// What a client asks. All but `Nodes`, `Spaces`, `Drain` and `Undrain`, which are for who runs the cluster, prove
-/// their right by a key.
+/// What a client asks. All but `Nodes`, `Spaces`, `Tenants`, `Drain` and `Undrain`, which are for who runs the cluster,
+/// prove their right by a key.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Request {
@@ -242,6 +246,8 @@ pub enum Request {
         /// Only those with this number or a higher one.
         from: Pid,
     },
+    /// What each tenant has and does: [`Answer::Tenants`].
+    Tenants,
     /// Moves all regions off a node: [`Answer::Draining`], at once. It is drained when none is left.
     Drain {
         /// The node's number, name or one of its URLs.
@@ -291,6 +297,8 @@ pub enum Answer {
         /// Where the rest begins, if there is one.
         next: Option<Pid>,
     },
+    /// The tenants, those with most memory first.
+    Tenants(Vec<TenantView>),
     /// The node's regions are being moved.
     Draining {
         /// How many are left; 0 when the node is drained.

@@ -188,7 +188,7 @@ impl World {
         let arrived = self.nodes[node as usize].arrived.iter();
         let arrived = arrived.map(|((pid, region), id)| Arrival { pid: *pid, region: *region, id: *id }).collect();
         let free_bytes = (NODE_REGIONS * REGION).saturating_sub(used);
-        NodeReport { free_bytes, regions: regions.collect(), arrived }
+        NodeReport { free_bytes, regions: regions.collect(), arrived, ..NodeReport::default() }
     }
 
     fn connect(&mut self, node: u64) {

@@ -39,6 +39,7 @@ impl Controller {
             Request::DestroySpace { pid, key } => self.owned(*pid, *key).map(|()| self.destroy_space(*pid)),
             Request::Nodes => Ok(self.nodes()),
             Request::Spaces { from } => Ok(self.spaces(*from)),
+            Request::Tenants => Ok(self.tenants()),
             Request::Drain { node } => self.drain(node),
             Request::Undrain { node } => self.node_named(node).map(|node| {
                 self.set_duty(node, Duty::Serving);

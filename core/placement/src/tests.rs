@@ -9,6 +9,7 @@ mod moves;
 mod askers;
 mod listing;
 mod spreading;
+mod tenants;
 
 const REGION: u64 = 1 << 20;
 const PAGE: u64 = 4096;
@@ -78,7 +79,7 @@ impl Scene {
             resident_bytes: *bytes,
             heat: *heat,
         });
-        let report = NodeReport { free_bytes, regions: regions.collect(), arrived: Vec::new() };
+        let report = NodeReport { free_bytes, regions: regions.collect(), ..NodeReport::default() };
         self.handle(Event::Reported(NodeId(node), report))
     }
 

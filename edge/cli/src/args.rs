@@ -52,7 +52,7 @@ pub(crate) use cluster::{
 };
 pub(crate) use controller::{
     AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
-    SpacesArgs,
+    SpacesArgs, TenantsArgs,
 };
 pub(crate) use credential::CredentialArgs;
 pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};
@@ -196,8 +196,8 @@ pub(crate) struct KvArgs {
     /// Largest value that clients may store
     #[arg(long, help_heading = SERVER, value_name = "SIZE", default_value = "1MiB", value_parser = parse_bytes)]
     pub(crate) value_max: u64,
-    /// Memory for the buffers of all clients together; a client whose command or reply needs more is refused, unless
-    /// one that is silent gives way [default: 64MiB, more for large values]
+    /// Memory for what clients have sent and not been sent yet, and for requests under way, of all together; a request
+    /// that needs more is refused, unless a client that is silent gives way [default: 64MiB, more for large values]
     #[arg(long, help_heading = SERVER, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) buffers: Option<u64>,
     /// How long a client may be silent, or get on with hardly anything; for ever if not given

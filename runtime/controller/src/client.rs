@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use yonder_identity::{Credential, IdentityError, Stream};
-use yonder_placement::{Answer, Key, Keys, NodeView, Pid, Placement, Refusal, Request, SpaceView};
+use yonder_placement::{Answer, Key, Keys, NodeView, Pid, Placement, Refusal, Request, SpaceView, TenantView};
 use yonder_wire::Rights;
 
 use crate::door::{DialError, dial};
@@ -187,6 +187,14 @@ impl ControllerClient {
             }
         }
         Ok(all)
+    }
+
+    /// What each tenant has and does, those with most memory first.
+    pub fn tenants(&mut self) -> Result<Vec<TenantView>, ClientError> {
+        match self.ask(&Request::Tenants)? {
+            Answer::Tenants(tenants) => Ok(tenants),
+            other => Err(self.unexpected(&other)),
+        }
     }
 
     /// Begins to move all regions off a node, named by number or URL; says how many are left.

@@ -8,9 +8,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use yonder_board::{Pid, SlowPath};
+use yonder_board::{Pid, SlowPath, TenantUse};
 use yonder_controller::{MoveEnd, NodeAgent};
-use yonder_placement::{Arrival, Capabilities, Capability, MoveId, MoveOrder, NodeReport, RegionReport};
+use yonder_placement::{Arrival, Capabilities, Capability, MoveId, MoveOrder, NodeReport, RegionReport, TenantReport};
 use yonder_wire::{ErrorCode, Rights};
 
 use crate::Shared;
@@ -83,7 +83,23 @@ impl Agent {
             regions.extend(self.regions_of(pid)?);
         }
         let arrived = self.arrivals()?;
-        Some(NodeReport { free_bytes, regions, arrived })
+        Some(NodeReport { free_bytes, regions, arrived, tenants: self.tenants() })
+    }
+
+    /// What tenants have and have done here.
+    fn tenants(&self) -> Vec<TenantReport> {
+        let report = |(name, usage): (String, TenantUse)| TenantReport {
+            name,
+            requests: usage.requests,
+            bytes: usage.bytes,
+            shed: usage.shed,
+            work_ns: usage.work_ns,
+            spaces: usage.spaces,
+            connections: usage.connections,
+            reserved_bytes: usage.reserved_bytes,
+            memory_bytes: usage.memory_bytes,
+        };
+        TenantReport::most(self.shared.tenants().into_iter().map(report).collect())
     }
 
     /// The regions that are served here on the word of their source alone; `None` if the node stops.
@@ -210,6 +226,22 @@ mod tests {
     use crate::{Listen, Node, NodeConfig};
 
     const PAGE: u64 = 4096;
+
+    #[test]
+    fn a_report_tells_what_each_tenant_has() {
+        let node = Node::start(NodeConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())], 16 << 20)).unwrap();
+        let mut agent = Agent::new(Arc::clone(&node.shared), 1 << 30);
+        assert_eq!(agent.report().tenants, []);
+        for (number, tenant) in [(7, Some("app")), (8, Some("app")), (9, None)] {
+            agent.create_space(yonder_placement::Pid(1 << 31 | number), tenant).unwrap();
+        }
+        let pid = Pid::new(1 << 31 | 7).unwrap();
+        let (permission, backing) = (Permission::ReadWrite, Backing::OnDemand);
+        let some = AllocateRequest { bytes: 3 << 20, permission, backing, from: 0, to: 0 };
+        node.shared.on_slow_path(move |slow, shell| slow.allocate(pid, &some, shell)).unwrap().unwrap();
+        let [app] = &agent.report().tenants[..] else { panic!("{:?}", agent.report().tenants) };
+        assert_eq!((app.name.as_str(), app.spaces, app.reserved_bytes), ("app", 2, 3 << 20));
+    }
 
     #[test]
     fn an_address_space_is_made_again_as_soon_as_it_has_ended() {

@@ -1,8 +1,8 @@
 //! One connection: its socket, its two bounded buffers, and how far it has come.
 //!
 //! [`Connection::advance`] is called when the socket is ready: it sends what is pending, receives once, executes what
-//! has arrived as a whole and its turn allows, and sends the answers together. A peer that does not read its answers is not read from
-//! either, so the buffers bound what it costs. Owned by one event loop at a time.
+//! has arrived as a whole and its turn allows, and sends the answers together. A peer that does not read its answers is
+//! not read from either, so the buffers bound what it costs. Owned by one event loop at a time.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;

@@ -20,6 +20,7 @@ mod render;
 mod sample;
 mod scrape;
 mod server;
+mod tenants;
 pub mod top;
 mod window;
 
@@ -27,3 +28,4 @@ pub use address::{AddressError, DEFAULT_ADDRESS};
 pub use dial::Shows;
 pub use sample::{Extra, ExtraKind, Requests, Sample, Source};
 pub use server::{BoundMetrics, MetricsError, MetricsServer, bind, serve};
+pub use tenants::Tenant;

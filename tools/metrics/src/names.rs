@@ -27,6 +27,14 @@ pub(crate) const PREDICTED_HITS_WRONG: &str = "yonder_predicted_hits_wrong_total
 pub(crate) const PREDICTED_FAULTS_RIGHT: &str = "yonder_predicted_faults_right_total";
 pub(crate) const PREDICTED_FAULTS_WRONG: &str = "yonder_predicted_faults_wrong_total";
 
+/// What a memory node counts by tenant.
+pub(crate) const TENANT_REQUESTS: &str = "yonder_node_tenant_requests_total";
+pub(crate) const TENANT_BYTES: &str = "yonder_node_tenant_bytes_total";
+pub(crate) const TENANT_SHED: &str = "yonder_node_tenant_shed_total";
+pub(crate) const TENANT_MEMORY: &str = "yonder_node_tenant_memory_bytes";
+
+/// Label of what is counted by tenant.
+pub(crate) const TENANT: &str = "tenant";
 /// Label of [`LOCAL_PAGES`].
 pub(crate) const STATE: &str = "state";
 /// Labels of [`FAULT_STAGE`] and [`REQUEST_STAGE`].

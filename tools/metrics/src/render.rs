@@ -98,14 +98,19 @@ pub(crate) fn render(sample: &Sample, recent: &[StageHistogram]) -> String {
         let help = "Time of requests by stage, over the last seconds.";
         write_stages(&mut text, names::REQUEST_STAGE, help, &names::REQUEST_STAGES, &mut recent);
     }
-    for Extra { name, help, kind, value } in &sample.extra {
-        text.metric(name, help, *kind, *value);
+    let mut begun = "";
+    for extra in &sample.extra {
+        if begun != extra.name {
+            text.begin(extra.name, extra.help, extra.kind);
+            begun = extra.name;
+        }
+        text.extra(extra);
     }
     text.0
 }
 
-/// Metrics in the text format of Prometheus. Names, helps and labels are constants of this house, in which nothing is
-/// to be escaped.
+/// Metrics in the text format of Prometheus. Names and helps are constants of this house, in which nothing is to be
+/// escaped; so are labels but for those of an [`Extra`].
 #[derive(Default)]
 struct Exposition(String);
 
@@ -113,7 +118,7 @@ impl Exposition {
     /// Begins a metric: its values follow.
     fn begin(&mut self, name: &str, help: &str, kind: ExtraKind) {
         let kind = match kind {
-            ExtraKind::Counter => "counter",
+            ExtraKind::Counter | ExtraKind::NanosCounter => "counter",
             ExtraKind::Gauge => "gauge",
         };
         self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
@@ -125,6 +130,16 @@ impl Exposition {
         self.line(format_args!("{name} {value}"));
     }
 
+    /// A value of a metric of one kind of server.
+    fn extra(&mut self, Extra { name, kind, value, labels, .. }: &Extra) {
+        let labels: Vec<String> = labels.iter().map(|(label, text)| format!("{label}=\"{}\"", escaped(text))).collect();
+        let labels = if labels.is_empty() { String::new() } else { format!("{{{}}}", labels.join(",")) };
+        match kind {
+            ExtraKind::NanosCounter => self.line(format_args!("{name}{labels} {}", *value as f64 / 1e9)),
+            ExtraKind::Counter | ExtraKind::Gauge => self.line(format_args!("{name}{labels} {value}")),
+        }
+    }
+
     /// All metrics of a table.
     fn metrics<S>(&mut self, metrics: &[Metric<S>], kind: ExtraKind, of: &S) {
         metrics.iter().for_each(|(name, help, value)| self.metric(name, help, kind, value(of)));
@@ -133,6 +148,11 @@ impl Exposition {
     fn line(&mut self, line: std::fmt::Arguments<'_>) {
         writeln!(self.0, "{line}").expect("a string takes everything");
     }
+}
+
+/// What a label is, between its quotes.
+fn escaped(text: &str) -> String {
+    text.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
 }
 
 fn write_paging(text: &mut Exposition, stats: &Stats) {
@@ -219,13 +239,8 @@ pub(crate) mod tests {
         };
         requests.stages.total.buckets[60] = 9_000;
         let extra = vec![
-            Extra {
-                name: "yonder_kv_get_hits_total",
-                help: "Keys that were found.",
-                kind: ExtraKind::Counter,
-                value: 77,
-            },
-            Extra { name: "yonder_kv_items", help: "Items stored now.", kind: ExtraKind::Gauge, value: 55 },
+            Extra::new("yonder_kv_get_hits_total", ExtraKind::Counter, 77, "Keys that were found."),
+            Extra::new("yonder_kv_items", ExtraKind::Gauge, 55, "Items stored now."),
         ];
         Sample { paging: Some(paging), requests: Some(requests), extra }
     }
@@ -265,6 +280,20 @@ pub(crate) mod tests {
         }
         assert!(text.contains("# TYPE yonder_kv_get_hits_total counter\n"));
         assert!(text.contains("# TYPE yonder_kv_items gauge\n"));
+    }
+
+    #[test]
+    fn help_and_type_come_once_for_a_name_and_labels_are_escaped() {
+        let labelled = |text: &str| Extra {
+            labels: vec![("tenant", text.to_owned()), ("of", "b".to_owned())],
+            ..Extra::new("yonder_a_total", ExtraKind::NanosCounter, 1_500_000_000, "What.")
+        };
+        let extra = vec![labelled("app"), labelled("\"\\\n"), Extra::new("yonder_b", ExtraKind::Gauge, 1, "Other.")];
+        let expected = "# HELP yonder_a_total What.\n# TYPE yonder_a_total counter\n\
+                        yonder_a_total{tenant=\"app\",of=\"b\"} 1.5\n\
+                        yonder_a_total{tenant=\"\\\"\\\\\\n\",of=\"b\"} 1.5\n\
+                        # HELP yonder_b Other.\n# TYPE yonder_b gauge\nyonder_b 1\n";
+        assert_eq!(render(&Sample { extra, ..Sample::default() }, &[]), expected);
     }
 
     #[test]

@@ -50,7 +50,7 @@ impl From<&SchedStats> for Requests {
     }
 }
 
-/// A counter or a gauge of one kind of server.
+/// A counter or a gauge of one kind of server. Those of one name, with different labels, stand behind one another.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Extra {
     /// Full name, such as `yonder_kv_get_hits_total`; counters end in `_total`.
@@ -61,6 +61,16 @@ pub struct Extra {
     pub kind: ExtraKind,
     /// The value now.
     pub value: u64,
+    /// What tells it from others of its name: names, which are constants, and what they are, which may be any text.
+    pub labels: Vec<(&'static str, String)>,
+}
+
+impl Extra {
+    /// One without labels.
+    #[must_use]
+    pub const fn new(name: &'static str, kind: ExtraKind, value: u64, help: &'static str) -> Self {
+        Self { name, help, kind, value, labels: Vec::new() }
+    }
 }
 
 /// How the value of an [`Extra`] moves.
@@ -68,6 +78,8 @@ pub struct Extra {
 pub enum ExtraKind {
     /// It only grows: shown as a rate.
     Counter,
+    /// It only grows, and is a time in nanoseconds: shown in seconds.
+    NanosCounter,
     /// It goes up and down: shown as it is.
     Gauge,
 }

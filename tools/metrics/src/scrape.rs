@@ -2,6 +2,8 @@
 //!
 //! Pure, and strict: what is not the format is an error with its line. `render` writes what is read here.
 
+use std::collections::BTreeMap;
+
 use crate::names;
 
 /// One line of metrics: a name with labels and a value.
@@ -58,6 +60,16 @@ impl Scrape {
             |line: &Line| labels.iter().all(|(key, value)| line.labels.iter().any(|(k, v)| k == key && v == value));
         let found = |line: &&Line| line.name == name && line.labels.len() == labels.len() && has(line);
         self.lines.iter().find(found).map(|line| line.value)
+    }
+
+    /// Values of a metric that has this label alone, by what the label is.
+    pub(crate) fn by_label(&self, name: &str, label: &str) -> BTreeMap<&str, f64> {
+        let labelled = |line: &'_ Line| match &line.labels[..] {
+            [(key, _)] => line.name == name && key == label,
+            _ => false,
+        };
+        let found = self.lines.iter().filter(|line| labelled(line));
+        found.map(|line| (line.labels[0].1.as_str(), line.value)).collect()
     }
 
     /// Names and values of Yonder's metrics without labels, by name.
@@ -134,6 +146,9 @@ mod tests {
         assert_eq!(scrape.value("yonder_a"), Some(3.0));
         assert_eq!(scrape.labelled("yonder_b", &[("y", "a \"b\" \\ \n}"), ("x", "1")]), Some(2.5e-6));
         assert_eq!(scrape.labelled("yonder_b", &[("x", "1")]), None, "labels must be the same");
+        assert!(scrape.by_label("yonder_b", "x").is_empty() && scrape.by_label("yonder_a", "x").is_empty());
+        let two = Scrape::parse("yonder_b{x=\"2\"} 4\nyonder_b{x=\"1\"} 3\nyonder_b{y=\"1\"} 5\n").unwrap();
+        assert_eq!(two.by_label("yonder_b", "x"), [("1", 3.0), ("2", 4.0)].into());
         assert!(scrape.value("yonder_c").unwrap().is_nan());
         assert_eq!(scrape.value("yonder_d"), Some(f64::INFINITY));
         assert_eq!(scrape.value("other"), Some(1.0));

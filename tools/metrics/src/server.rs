@@ -350,7 +350,7 @@ mod tests {
     fn slow_readers_do_not_keep_others_off() {
         // More than the sockets of both sides hold.
         let help: &'static str = "x".repeat(16 << 20).leak();
-        let long = Extra { name: "yonder_kv_items", help, kind: ExtraKind::Gauge, value: 1 };
+        let long = Extra::new("yonder_kv_items", ExtraKind::Gauge, 1, help);
         let sample = move || Sample { extra: vec![long.clone()], ..Sample::default() };
         let server = serve("127.0.0.1:0", Arc::new(sample)).unwrap();
         let ask = |_| {

@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use super::reply;
+
 /// A request that the store executes.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Command {
@@ -88,6 +90,23 @@ impl Command {
             | Self::Arithmetic { key, .. }
             | Self::Touch { key, .. } => Some(key),
             Self::FlushAll { .. } => None,
+        }
+    }
+
+    /// What is left to execute when there is no room for it: a write's refusal. Else what is answered.
+    pub(crate) fn without_room(self) -> Result<Self, &'static [u8]> {
+        match self {
+            Self::Write { mode, item, answer, .. } => {
+                Ok(Self::WriteRefused { mode, key: item.key().to_vec(), refusal: WriteRefusal::NoRoom, answer })
+            }
+            Self::Get { .. } => Err(reply::NO_ROOM_FOR_COMMAND),
+            Self::WriteRefused { answer, .. }
+            | Self::Delete { answer, .. }
+            | Self::Arithmetic { answer, .. }
+            | Self::Touch { answer, .. }
+            | Self::FlushAll { answer, .. } => {
+                Err(if answer == Answer::Wanted { reply::NO_ROOM_FOR_COMMAND } else { b"" })
+            }
         }
     }
 
@@ -255,6 +274,12 @@ impl KeyValue {
         bytes.extend_from_slice(key);
         bytes.extend_from_slice(value);
         Self { bytes, key_bytes: key.len() }
+    }
+
+    /// A key and a value behind it, in `bytes`.
+    #[must_use]
+    pub(crate) fn whole(bytes: Vec<u8>, key_bytes: usize) -> Self {
+        Self { bytes, key_bytes }
     }
 
     /// The key.

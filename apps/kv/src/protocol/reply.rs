@@ -46,6 +46,10 @@ pub const TOO_LARGE: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
 pub const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
 /// There is no room to receive the whole line. The connection ends after it.
 pub const NO_ROOM_FOR_LINE: &[u8] = b"SERVER_ERROR out of memory reading request\r\n";
+/// There is no room for the value that is asked for.
+pub const NO_ROOM_FOR_REPLY: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
+/// There is no room for the command.
+pub const NO_ROOM_FOR_COMMAND: &[u8] = b"SERVER_ERROR out of memory processing request\r\n";
 /// The memory node is lost or did not answer in time.
 pub const FAR_UNAVAILABLE: &[u8] = b"SERVER_ERROR far memory unavailable\r\n";
 /// The request failed for a reason that is our fault.

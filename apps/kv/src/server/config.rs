@@ -30,8 +30,8 @@ pub struct KvConfig {
     pub connections_max: usize,
     /// How long a TCP client may get on with nothing; None is for ever.
     pub idle_timeout: Option<Duration>,
-    /// What the buffers of all TCP clients may take together, beyond the little that each has at rest; None is 64 MiB,
-    /// or more if that is too little for a few of the largest values.
+    /// What the buffers of all clients and of requests under way may take together, beyond the little that each has for
+    /// nothing; None is 64 MiB, or more if that is too little for a few of the largest values.
     pub buffer_bytes_max: Option<usize>,
     /// Largest value, in bytes.
     pub value_bytes_max: usize,
@@ -92,7 +92,7 @@ impl KvConfig {
         Ok(())
     }
 
-    /// What the buffers of all TCP clients may take together.
+    /// What the buffers of all clients and of requests under way may take together.
     #[must_use]
     pub fn buffer_bytes(&self) -> usize {
         self.buffer_bytes_max.unwrap_or_else(|| BUFFER_BYTES.max(LARGE_CONNECTIONS * self.buffer_bytes_least()))
@@ -196,7 +196,7 @@ mod tests {
         let large = KvConfig { value_bytes_max: VALUE_BYTES_LIMIT, ..config() };
         assert!(large.check().is_ok() && large.buffer_bytes() > 8 * VALUE_BYTES_LIMIT, "{}", large.buffer_bytes());
         let refusal = refusal(&KvConfig { buffer_bytes_max: Some(1 << 20), ..config() });
-        assert!(refusal.contains("type --buffers 4MiB") && !refusal.contains('\n'), "{refusal}");
-        assert!(KvConfig { buffer_bytes_max: Some(4 << 20), ..config() }.check().is_ok());
+        assert!(refusal.contains("type --buffers 5MiB") && !refusal.contains('\n'), "{refusal}");
+        assert!(KvConfig { buffer_bytes_max: Some(5 << 20), ..config() }.check().is_ok());
     }
 }

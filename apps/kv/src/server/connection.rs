@@ -3,8 +3,8 @@
 //! Readiness is edge-triggered: `readable` stays set until a read has found nothing more. A failing socket ends only
 //! its own connection.
 //!
-//! What it has allocated beyond [`FREE_BYTES`] is charged to the budget of all connections: input before it grows,
-//! everything else after each turn ([`Connection::settle`]).
+//! What it has allocated beyond [`FREE_BYTES`] is charged to the budget of all connections: input before it grows, a
+//! reply before it comes, everything else after each turn ([`Connection::settle`]).
 
 use std::io::{self, Read};
 use std::net::Shutdown;
@@ -18,7 +18,8 @@ use super::buffers::{IDLE_BYTES_MAX, Input, Output};
 use super::progress::Progress;
 use super::report::Traffic;
 use super::session::{Next, Session};
-use crate::protocol::{Command, Parser, StatsKind};
+use crate::protocol::{Command, Parser, StatsKind, reply};
+use crate::store::Execution;
 
 /// Waiting output beyond which a client is not listened to.
 const OUTPUT_BYTES_MAX: usize = 256 << 10;
@@ -28,10 +29,16 @@ const READS_MAX: usize = 16;
 const LINGER_BYTES_MAX: usize = 4 << 20;
 /// What a connection may allocate and is not charged for: two buffers at rest.
 const FREE_BYTES: usize = 2 * IDLE_BYTES_MAX;
+/// What each is charged for beside that, so that there is room for the key of a command that is refused, and for an
+/// error.
+const SLACK_BYTES: usize = 512;
 
-/// What one connection can have allocated at most: a command, the input behind it, and a reply behind others.
+const _: () = assert!(reply::NO_ROOM_FOR_REPLY.len() < SLACK_BYTES && reply::NO_ROOM_FOR_COMMAND.len() < SLACK_BYTES);
+
+/// What one connection can have allocated at most: a command, the value that it changes, the input behind it, and a
+/// reply behind others.
 pub(super) fn bytes_max(value_bytes_max: usize) -> usize {
-    2 * Parser::input_bytes_max(value_bytes_max) + 4 * OUTPUT_BYTES_MAX
+    3 * Parser::input_bytes_max(value_bytes_max) + 4 * OUTPUT_BYTES_MAX
 }
 
 /// What becomes of a connection after its turn.
@@ -66,8 +73,10 @@ pub(super) struct Connection {
     read_closed: bool,
     executing: bool,
     charge: Charge,
-    /// What its input is about to grow by.
+    /// What its input is about to grow by, or a reply to bring.
     growth_bytes: usize,
+    /// What was executed and is not sent yet.
+    answered: Execution,
     progress: Progress,
     /// Once the client was refused: how much more is read and thrown away. Closing a socket with unread input would
     /// take the error away from the client.
@@ -86,6 +95,7 @@ impl Connection {
             executing: false,
             charge: Charge::default(),
             growth_bytes: 0,
+            answered: Execution::default(),
             progress: Progress::new(now),
             linger_bytes: None,
             queued: false,
@@ -124,15 +134,22 @@ impl Connection {
         }
     }
 
-    /// The command that was handed out has been executed. Returns whether the connection is over.
-    pub(super) fn executed(
-        &mut self,
-        reply: Vec<u8>,
-        rest: Option<Command>,
-        now: Nanos,
-        traffic: &mut Traffic,
-    ) -> bool {
-        self.executing = false;
+    /// The command that was handed out has been executed. What its reply was charged for is the client's from now on,
+    /// and is to be settled before [`Connection::answer`].
+    pub(super) fn executed(&mut self, execution: Execution, charge: Charge) {
+        self.charge.add(charge);
+        self.session.replace_command(execution.rest.as_ref());
+        self.growth_bytes = execution.reply.capacity();
+        self.answered = execution;
+    }
+
+    /// Sends the reply, or that there is no room for it. Returns whether the connection is over.
+    pub(super) fn answer(&mut self, has_room: bool, now: Nanos, traffic: &mut Traffic) -> bool {
+        let Execution { mut reply, mut rest } = std::mem::take(&mut self.answered);
+        if !has_room && reply.len() > SLACK_BYTES {
+            (reply, rest) = (reply::NO_ROOM_FOR_REPLY.to_vec(), None);
+        }
+        (self.executing, self.growth_bytes) = (false, 0);
         if self.session.output.len() == 0 {
             // The client has its second from now on. One that has not taken earlier replies had it already.
             self.progress.made(now);
@@ -141,11 +158,23 @@ impl Connection {
         self.flush(now, traffic).is_err() || self.is_over()
     }
 
-    /// Charges the client for what it has allocated and is about to. Returns whether there was room.
+    /// Charges the client for what it has allocated and is about to, and for an error. Returns whether there was room.
     #[must_use]
     pub(super) fn settle(&mut self, traffic: &mut Traffic) -> bool {
-        let bytes = self.session.allocated_bytes() + self.growth_bytes;
+        let bytes = self.session.allocated_bytes() + self.growth_bytes + SLACK_BYTES;
         traffic.buffers.charge(&mut self.charge, bytes.saturating_sub(FREE_BYTES))
+    }
+
+    /// There is no room for the command that was handed out. Returns what is to be executed in its place; else it is
+    /// answered.
+    pub(super) fn shed(&mut self, command: Command) -> Option<Command> {
+        let instead = command.without_room();
+        self.session.replace_command(instead.as_ref().ok());
+        let answer = |error: &'static [u8]| {
+            self.executing = false;
+            self.session.output.push(error);
+        };
+        instead.map_err(answer).ok()
     }
 
     /// There was no room for the input that comes next, and none could be made.

@@ -6,7 +6,7 @@
 //! want of file descriptors or memory, it pauses instead of spinning.
 //!
 //! When a connection needs memory that the others have, or a new one needs a place, the one that has been silent
-//! longest is closed if it has been for [`SILENT_NS`]; otherwise the one that asks is refused.
+//! longest is closed if it has been for [`SILENT_NS`]; otherwise what is asked for is refused.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,13 +21,14 @@ use yonder_units::Nanos;
 
 use super::budget::Budget;
 use super::connection::{Connection, Fate};
-use super::handler::{Client, KvReply, KvRequest, Work, WorkDone};
+use super::handler::{Client, Executed, KvReply, KvRequest, Work, WorkDone};
 use super::progress::SILENT_NS;
 use super::registry::{Key, Registry};
 use super::report::{Report, Traffic};
+use super::time::Time;
 use super::udp::{Listening, UdpPort};
 use super::{ExtraStats, Shutdown};
-use crate::protocol::reply;
+use crate::protocol::{Command, reply};
 
 const EVENTS_MAX: usize = 1024;
 /// Connections accepted in one turn.
@@ -74,28 +75,6 @@ pub struct KvFrontend {
     had_room: bool,
 }
 
-/// Seconds since 1970, from the dispatcher's clock.
-struct Time {
-    started_s: u64,
-    started: Option<Nanos>,
-    now: Nanos,
-}
-
-impl Time {
-    fn note(&mut self, now: Nanos) {
-        self.started.get_or_insert(now);
-        self.now = now;
-    }
-
-    fn uptime_s(&self) -> u32 {
-        (self.now.saturating_sub(self.started.unwrap_or(self.now)) / 1_000_000_000) as u32
-    }
-
-    fn now_s(&self) -> u32 {
-        (self.started_s as u32).wrapping_add(self.uptime_s())
-    }
-}
-
 /// The sockets of a front end, bound but not yet registered.
 pub(super) struct Sockets {
     pub(super) poll: Poll,
@@ -106,11 +85,17 @@ pub(super) struct Sockets {
 
 impl KvFrontend {
     /// A front end that begins to serve with its first `poll`. It is `started_s` seconds since 1970.
-    pub(super) fn new(mut sockets: Sockets, report: Report, shutdown: Shutdown, started_s: u64) -> io::Result<Self> {
+    pub(super) fn new(
+        mut sockets: Sockets,
+        report: Report,
+        shutdown: Shutdown,
+        started_s: u64,
+        buffers: Budget,
+    ) -> io::Result<Self> {
         let registry = sockets.poll.registry();
         registry.register(&mut sockets.tcp, LISTENER, Interest::READABLE)?;
         let mut udp = sockets.udp.map(|socket| UdpPort::new(socket, &report.config));
-        let traffic = Traffic::new(Budget::new(report.config.buffer_bytes()));
+        let traffic = Traffic::new(buffers);
         if let Some(udp) = &mut udp {
             registry.register(udp.socket(), DATAGRAMS, Interest::READABLE | Interest::WRITABLE)?;
         }
@@ -131,7 +116,7 @@ impl KvFrontend {
             traffic,
             shutdown,
             stop_by: None,
-            time: Time { started_s, started: None, now: 0 },
+            time: Time::new(started_s),
             crawl_from: 0,
             crawling: false,
             had_room: true,
@@ -257,18 +242,43 @@ impl KvFrontend {
                     }
                     self.enqueue(key);
                 }
-                // It holds a reply that there is no room for.
-                _ if !has_room => self.refuse(key),
-                Fate::Waits => {}
-                Fate::Again => self.enqueue(key),
                 Fate::Executes(command) => {
+                    let command = if has_room { Some(command) } else { self.shed(key, command) };
+                    let Some(command) = command else { continue };
                     let now_s = self.time.now_s();
                     admit(KvRequest { work: Work::Execute { client: Client::Tcp(key), command }, now_s });
                     *room -= 1;
                 }
+                // It does not take replies that there is no room for.
+                _ if !has_room => self.refuse(key),
+                Fate::Waits => {}
+                Fate::Again => self.enqueue(key),
             }
         }
         activity
+    }
+
+    /// A command has been executed.
+    fn executed(&mut self, Executed { client, execution, charge, was_refused }: Executed) {
+        if was_refused {
+            self.traffic.buffer_refusals += 1;
+            self.free_memory(None);
+        }
+        let key = match (client, &mut self.udp) {
+            (Client::Tcp(key), _) => key,
+            (Client::Udp(key), Some(udp)) => return udp.executed(key, execution, charge, &mut self.traffic),
+            (Client::Udp(_), None) => return self.traffic.buffers.release(charge),
+        };
+        let Some(connection) = self.connections.get_mut(key) else { return self.traffic.buffers.release(charge) };
+        connection.executed(execution, charge);
+        let has_room = self.make_room(key);
+        self.traffic.buffer_refusals += u64::from(!has_room);
+        let Some(connection) = self.connections.get_mut(key) else { return };
+        if connection.answer(has_room, self.time.now, &mut self.traffic) {
+            self.close(key);
+        } else {
+            self.enqueue(key);
+        }
     }
 
     fn enqueue(&mut self, key: Key) {
@@ -285,17 +295,38 @@ impl KvFrontend {
             if connection.settle(&mut self.traffic) {
                 return true;
             }
-            if self.time.now < self.memory_from {
+            if !self.free_memory(Some(key)) {
                 return false;
             }
-            match self.longest_silent(|other, connection| other != key && connection.is_charged()) {
-                Some(silent) => self.kick(silent),
-                None => {
-                    self.memory_from = self.time.now + SILENT_PAUSE_NS;
-                    return false;
-                }
+        }
+    }
+
+    /// Closes the connection, other than `keeps`, that has held memory in silence for longest, if one has for too long.
+    /// Returns whether it did.
+    fn free_memory(&mut self, keeps: Option<Key>) -> bool {
+        if self.time.now < self.memory_from {
+            return false;
+        }
+        match self.longest_silent(|other, connection| Some(other) != keeps && connection.is_charged()) {
+            Some(silent) => {
+                self.kick(silent);
+                true
+            }
+            None => {
+                self.memory_from = self.time.now + SILENT_PAUSE_NS;
+                false
             }
         }
+    }
+
+    /// There is no room for a command: what is to be executed instead, if anything.
+    fn shed(&mut self, key: Key, command: Command) -> Option<Command> {
+        self.traffic.buffer_refusals += 1;
+        let instead = self.connections.get_mut(key)?.shed(command);
+        if instead.is_none() {
+            self.enqueue(key);
+        }
+        instead
     }
 
     /// Closes a connection that is silent half way, or has never said a thing, in favour of a new one. Returns whether
@@ -431,22 +462,9 @@ impl Frontend for KvFrontend {
         };
         match reply.outcome {
             WorkDone::Crawled => self.crawling = false,
-            WorkDone::Executed { client: Client::Udp(key), execution } => {
+            WorkDone::Executed(executed) => {
                 self.traffic.hits.count(&done.timing);
-                if let Some(udp) = &mut self.udp {
-                    udp.executed(key, execution.reply, execution.rest, &mut self.traffic);
-                }
-            }
-            WorkDone::Executed { client: Client::Tcp(key), execution } => {
-                self.traffic.hits.count(&done.timing);
-                let Some(connection) = self.connections.get_mut(key) else { return };
-                if connection.executed(execution.reply, execution.rest, now, &mut self.traffic) {
-                    self.close(key);
-                } else if self.make_room(key) {
-                    self.enqueue(key);
-                } else {
-                    self.refuse(key);
-                }
+                self.executed(executed);
             }
         }
     }

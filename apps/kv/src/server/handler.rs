@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use yonder::sched::Handler;
 
+use super::budget::{Account, Budget, Charge};
 use super::registry::Key;
 use crate::memory::ItemMemory;
 use crate::protocol::{Command, reply};
@@ -35,13 +36,25 @@ pub struct KvReply {
 }
 
 pub(super) enum WorkDone {
-    Executed { client: Client, execution: Execution },
+    Executed(Executed),
     Crawled,
+}
+
+/// What became of a command.
+pub(super) struct Executed {
+    pub(super) client: Client,
+    pub(super) execution: Execution,
+    /// What the reply is charged for.
+    pub(super) charge: Charge,
+    /// Whether there was no room for something.
+    pub(super) was_refused: bool,
 }
 
 /// Serves requests from a store. Shared by all workers.
 pub struct KvHandler<M: ItemMemory> {
     pub(super) store: Arc<Store<M>>,
+    /// What clients and requests may have allocated.
+    pub(super) buffers: Budget,
 }
 
 impl<M: ItemMemory> KvHandler<M> {
@@ -61,10 +74,13 @@ impl<M: ItemMemory> Handler for KvHandler<M> {
             Work::Execute { client, command } => {
                 // A panic must reach this client as an error, not leave it waiting. Locks and slots are given back
                 // while it unwinds.
-                let executed = catch_unwind(AssertUnwindSafe(|| self.store.execute(command, now_s)));
+                let mut account = Account::new(&self.buffers);
+                let execute = AssertUnwindSafe(|| self.store.execute_in(command, now_s, &mut account));
+                let executed = catch_unwind(execute);
                 let execution =
                     executed.unwrap_or_else(|_| Execution { reply: reply::INTERNAL_ERROR.to_vec(), rest: None });
-                WorkDone::Executed { client, execution }
+                let (charge, was_refused) = account.close(execution.reply.capacity());
+                WorkDone::Executed(Executed { client, execution, charge, was_refused })
             }
             Work::Crawl { slots_max } => {
                 self.store.crawl(now_s, slots_max);

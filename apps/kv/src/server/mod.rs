@@ -4,9 +4,10 @@
 //! the scheduler. The front end never touches far memory: what needs the store becomes a [`KvRequest`], and what does
 //! not is answered on the spot. Replies are sent by the dispatcher, so workers never wait for a socket.
 //!
-//! Clients prove nothing, so none of them is trusted with memory or with answers: what all connections have allocated
-//! has a `budget`, which is taken from those that make no `progress` when others need it, and what is sent to an
-//! address that a datagram claims to come from has an `allowance`.
+//! Clients prove nothing, so none of them is trusted with memory or with answers: what all connections, datagrams and
+//! requests under way have allocated has a `budget`. A request for which there is no room is answered with an error,
+//! and what those hold that make no `progress` is taken from them. What is sent to an address that a datagram claims to
+//! come from has an `allowance`.
 //!
 //! Parts: `session` is a client without its socket, `connection` and `udp` are the sockets, `frontend` the loop around
 //! them, `report` the answers to `stats`.
@@ -23,6 +24,7 @@ mod progress;
 mod registry;
 mod report;
 mod session;
+mod time;
 mod udp;
 
 use std::hash::{BuildHasher, RandomState};
@@ -34,6 +36,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use mio::net::{TcpListener, UdpSocket};
 use mio::{Poll, Waker};
 
+use self::budget::Budget;
 pub use self::config::{KvConfig, KvError, UdpTrust};
 pub use self::frontend::KvFrontend;
 use self::frontend::{Sockets, WAKER};
@@ -97,8 +100,10 @@ impl<M: ItemMemory> KvServer<M> {
         let config = KvConfig { listen: tcp_address, udp: udp_address, ..config };
         let report = Report { store: Arc::clone(&store) as _, config, memory_bytes, extra: None };
         let started_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let frontend = KvFrontend::new(Sockets { poll, waker, tcp, udp }, report, shutdown.clone(), started_s)?;
-        Ok(Self { frontend, handler: KvHandler { store }, shutdown, tcp: tcp_address, udp: udp_address })
+        let buffers = Budget::new(report.config.buffer_bytes());
+        let sockets = Sockets { poll, waker, tcp, udp };
+        let frontend = KvFrontend::new(sockets, report, shutdown.clone(), started_s, buffers.clone())?;
+        Ok(Self { frontend, handler: KvHandler { store, buffers }, shutdown, tcp: tcp_address, udp: udp_address })
     }
 
     /// Where TCP clients connect, with the real port.

@@ -124,6 +124,11 @@ impl Session {
         self.rest = rest;
     }
 
+    /// What was handed out is executed in this place, or nothing is.
+    pub(super) fn replace_command(&mut self, by: Option<&Command>) {
+        self.command_bytes = by.map_or(0, Command::allocated_bytes);
+    }
+
     /// There is no room for the input that [`Next::Input`] has just asked for.
     pub(super) fn refuse_input(&mut self) {
         self.refused_input = true;

@@ -2,9 +2,9 @@
 //! it takes.
 //!
 //! A datagram becomes an exchange with a [`Session`] of its own. Exchanges are bounded: beyond [`EXCHANGES_MAX`] the
-//! socket is not read, and the kernel drops what it cannot hold; an exchange that needs memory which the others have is
-//! dropped, as UDP allows. Replies that the socket does not take at once wait in a bounded queue; what does not fit
-//! there is dropped as well.
+//! socket is not read, and the kernel drops what it cannot hold; an exchange that needs memory which the others have,
+//! or other clients, is dropped, as UDP allows. Replies that the socket does not take at once wait in a bounded queue;
+//! what does not fit there is dropped as well.
 //!
 //! A source may be forged, and memcached's protocol has no way to prove one. Only what the [`Allowances`] of a source
 //! permit is sent to it, unless it is known to be true ([`UdpTrust`]).
@@ -24,6 +24,7 @@ use super::report::Traffic;
 use super::session::{Next, Session};
 use super::{KvConfig, UdpTrust};
 use crate::protocol::{Command, StatsKind, reply};
+use crate::store::Execution;
 
 /// Requests being executed or waiting for it.
 const EXCHANGES_MAX: usize = 1024;
@@ -34,6 +35,8 @@ const WAITING_BYTES_MAX: usize = 4 << 20;
 /// What all exchanges may have allocated, and how many of the largest replies at least.
 const EXCHANGE_BYTES_MAX: usize = 16 << 20;
 const LARGE_REPLIES: usize = 4;
+/// What an exchange may have allocated and is not charged for to the budget of all clients: most have less.
+const FREE_BYTES: usize = 2 << 10;
 /// Largest datagram sent.
 const DATAGRAM_BYTES_MAX: usize = 1400;
 /// Largest datagram that IP can carry.
@@ -58,13 +61,17 @@ pub(super) struct UdpPort {
     readable: bool,
     waiting: VecDeque<(SocketAddr, Vec<u8>)>,
     waiting_bytes: usize,
+    waiting_charge: Charge,
     scratch: Box<[u8]>,
 }
 
 struct Exchange {
     question: Question,
     session: Session,
+    /// Of what all exchanges may have.
     charge: Charge,
+    /// Of what all clients may have.
+    shared: Charge,
 }
 
 /// What an answer has to know of the datagram that asked for it.
@@ -90,6 +97,7 @@ impl UdpPort {
             readable: true,
             waiting: VecDeque::new(),
             waiting_bytes: 0,
+            waiting_charge: Charge::default(),
             scratch: vec![0; RECEIVE_BYTES_MAX].into_boxed_slice(),
         }
     }
@@ -123,6 +131,8 @@ impl UdpPort {
             self.waiting_bytes -= datagram.len();
             self.waiting.pop_front();
         }
+        let fits = traffic.buffers.charge(&mut self.waiting_charge, self.waiting_bytes);
+        debug_assert!(fits, "there is always room for less");
         let mut received = 0;
         while listening == Listening::Yes
             && self.readable
@@ -155,7 +165,7 @@ impl UdpPort {
         while let Some(key) = self.ready.pop_front() {
             let Some(exchange) = self.exchanges.get_mut(key) else { continue };
             let next = exchange.session.next(&mut |kind, output| describe(kind, output, traffic));
-            if !self.settle(key) {
+            if !self.settle(key, traffic) {
                 self.drop_exchange(key, traffic);
                 continue;
             }
@@ -170,10 +180,11 @@ impl UdpPort {
     }
 
     /// A command of an exchange has been executed.
-    pub(super) fn executed(&mut self, key: Key, reply: Vec<u8>, rest: Option<Command>, traffic: &mut Traffic) {
-        let Some(exchange) = self.exchanges.get_mut(key) else { return };
-        exchange.session.executed(reply, rest);
-        if self.settle(key) {
+    pub(super) fn executed(&mut self, key: Key, execution: Execution, charge: Charge, traffic: &mut Traffic) {
+        let Some(exchange) = self.exchanges.get_mut(key) else { return traffic.buffers.release(charge) };
+        exchange.shared.add(charge);
+        exchange.session.executed(execution.reply, execution.rest);
+        if self.settle(key, traffic) {
             self.ready.push_back(key);
         } else {
             self.drop_exchange(key, traffic);
@@ -192,34 +203,38 @@ impl UdpPort {
         }
         let session =
             Session::new(self.value_bytes_max, reply_bytes_max(self.value_bytes_max), Input::holding(payload));
-        let key = self.exchanges.insert(Exchange { question, session, charge: Charge::default() });
-        if self.settle(key) {
+        let (charge, shared) = (Charge::default(), Charge::default());
+        let key = self.exchanges.insert(Exchange { question, session, charge, shared });
+        if self.settle(key, traffic) {
             self.ready.push_back(key);
         } else {
             self.drop_exchange(key, traffic);
         }
     }
 
-    /// Charges an exchange for what it has allocated. Returns whether there was room.
-    fn settle(&mut self, key: Key) -> bool {
+    /// Charges an exchange for what it has allocated. Returns whether there was room; without it, it is to be dropped.
+    fn settle(&mut self, key: Key, traffic: &mut Traffic) -> bool {
         let Some(exchange) = self.exchanges.get_mut(key) else { return true };
-        self.budget.charge(&mut exchange.charge, exchange.session.allocated_bytes())
+        let bytes = exchange.session.allocated_bytes();
+        self.budget.charge(&mut exchange.charge, bytes)
+            && traffic.buffers.charge(&mut exchange.shared, bytes.saturating_sub(FREE_BYTES))
     }
 
-    fn remove(&mut self, key: Key) -> Option<(Question, Session)> {
+    fn remove(&mut self, key: Key, traffic: &mut Traffic) -> Option<(Question, Session)> {
         let exchange = self.exchanges.remove(key)?;
         self.budget.release(exchange.charge);
+        traffic.buffers.release(exchange.shared);
         Some((exchange.question, exchange.session))
     }
 
     fn drop_exchange(&mut self, key: Key, traffic: &mut Traffic) {
         traffic.datagrams_dropped += 1;
-        self.remove(key);
+        self.remove(key, traffic);
     }
 
     /// Ends an exchange with its output, or with something else in place of that.
     fn end_with(&mut self, key: Key, instead: Option<&[u8]>, traffic: &mut Traffic) {
-        if let Some((question, mut session)) = self.remove(key) {
+        if let Some((question, mut session)) = self.remove(key, traffic) {
             let output = session.output.take();
             self.answer(question, instead.unwrap_or(&output), traffic);
         }
@@ -260,11 +275,12 @@ impl UdpPort {
         if !blocked {
             return;
         }
-        if self.waiting_bytes + datagram.len() > WAITING_BYTES_MAX {
+        let waiting_bytes = self.waiting_bytes + datagram.len();
+        if waiting_bytes > WAITING_BYTES_MAX || !traffic.buffers.charge(&mut self.waiting_charge, waiting_bytes) {
             traffic.datagrams_dropped += 1;
             return;
         }
-        self.waiting_bytes += datagram.len();
+        self.waiting_bytes = waiting_bytes;
         self.waiting.push_back((peer, datagram));
     }
 }
@@ -296,7 +312,8 @@ mod tests {
         let socket = UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0))).expect("loopback has free ports");
         let address = socket.local_addr().expect("bound");
         let mut port = UdpPort::new(socket, &KvConfig::new(address));
-        let mut traffic = Traffic::new(Budget::new(0));
+        let all = Budget::new(2 * EXCHANGE_BYTES_MAX);
+        let mut traffic = Traffic::new(all.clone());
         let client = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback has free ports");
         for _ in 0..EXCHANGES {
             client.send_to(b"\0\x01\0\0\0\x01\0\0get a b\r\n", address).expect("sent");
@@ -310,11 +327,15 @@ mod tests {
             }
         }
         for (key, command) in commands {
-            port.executed(key, vec![0; 1 << 20], Some(command), &mut traffic);
+            let execution = Execution { reply: vec![0; 1 << 20], rest: Some(command) };
+            port.executed(key, execution, Charge::default(), &mut traffic);
             let held: usize = port.exchanges.iter().map(|(_, exchange)| exchange.session.allocated_bytes()).sum();
             assert!(held <= EXCHANGE_BYTES_MAX, "{held} bytes wait for the rest of their replies");
         }
         assert!(port.exchanges.len() >= 15, "{} are left", port.exchanges.len());
         assert_eq!(traffic.datagrams_dropped as usize + port.exchanges.len(), EXCHANGES);
+        assert!(all.taken_bytes() >= 14 << 20, "they count for all clients");
+        port.exchanges.keys().into_iter().for_each(|key| port.drop_exchange(key, &mut traffic));
+        assert_eq!(all.taken_bytes(), 0);
     }
 }

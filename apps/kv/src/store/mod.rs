@@ -89,6 +89,21 @@ pub struct Execution {
     pub rest: Option<Command>,
 }
 
+/// Memory for what one command needs while it is executed: its reply, and values that it changes.
+pub trait Room {
+    /// Asks for so many bytes in all. Returns whether they may be allocated.
+    fn grow_to(&mut self, bytes: usize) -> bool;
+}
+
+/// As much as is asked for.
+struct Unbounded;
+
+impl Room for Unbounded {
+    fn grow_to(&mut self, _bytes: usize) -> bool {
+        true
+    }
+}
+
 /// A cache of items in far memory.
 pub struct Store<M: ItemMemory> {
     memory: M,
@@ -129,6 +144,8 @@ enum Failure<E> {
     Far(E),
     /// Nothing could be evicted, or the value could not be received.
     OutOfMemory,
+    /// There is no room for the reply.
+    NoRoomForReply,
     /// No slot is that large.
     TooLarge,
 }
@@ -184,18 +201,23 @@ impl<M: ItemMemory> Store<M> {
 
     /// Serves one command at `now_s`. Never fails as a call: what goes wrong is in the reply.
     pub fn execute(&self, command: Command, now_s: u32) -> Execution {
+        self.execute_in(command, now_s, &mut Unbounded)
+    }
+
+    /// The same, in so much memory beside the command's own.
+    pub fn execute_in(&self, command: Command, now_s: u32, room: &mut dyn Room) -> Execution {
         self.flush.apply_due(now_s, &self.cas_last);
         let (answer, done) = match command {
-            Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, now_s),
+            Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, now_s, room),
             Command::Write { mode, item, flags, exptime, answer } => {
-                (answer, self.write(mode, &item, flags, exptime, now_s).map(<[u8]>::to_vec))
+                (answer, self.write(mode, &item, flags, exptime, now_s, room).map(<[u8]>::to_vec))
             }
             Command::WriteRefused { mode, key, refusal, answer } => {
                 (answer, self.refuse_write(mode, &key, refusal, now_s).map(<[u8]>::to_vec))
             }
             Command::Delete { key, answer } => (answer, self.delete(&key, now_s).map(<[u8]>::to_vec)),
             Command::Arithmetic { key, direction, delta, answer } => {
-                (answer, self.arithmetic(&key, direction, delta, now_s))
+                (answer, self.arithmetic(&key, direction, delta, now_s, room))
             }
             Command::Touch { key, exptime, answer } => (answer, self.touch(&key, exptime, now_s).map(<[u8]>::to_vec)),
             Command::FlushAll { delay, answer } => (answer, Ok(self.flush_all(delay, now_s).to_vec())),
@@ -285,6 +307,7 @@ impl<M: ItemMemory> Store<M> {
                 self.counters.add(Stat::StoreNoMemory, 1);
                 reply::OUT_OF_MEMORY
             }
+            Failure::NoRoomForReply => reply::NO_ROOM_FOR_REPLY,
             Failure::TooLarge => {
                 self.counters.add(Stat::StoreTooLarge, 1);
                 reply::TOO_LARGE

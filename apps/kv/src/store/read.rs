@@ -5,12 +5,14 @@ use std::io::Write;
 use super::bucket::{Bucket, Found, Hash};
 use super::item::{DEADLINE_AT, HEADER_BYTES, Header};
 use super::stats::Stat;
-use super::{Death, Execution, Failure, Store};
+use super::{Death, Execution, Failure, Room, Store};
 use crate::memory::ItemMemory;
 use crate::protocol::{CasShown, Command, Exptime, Keys, reply};
 
 /// Once a reply has grown to this, the remaining keys of a `get` are left for another execution.
 const REPLY_BYTES_SOFT_MAX: usize = 256 << 10;
+/// What a reply has beside keys and values, for each and at its end.
+const VALUE_LINE_BYTES_MAX: usize = 64;
 
 /// What a lookup finds. Dead items have been removed.
 enum Lookup {
@@ -19,7 +21,14 @@ enum Lookup {
 }
 
 impl<M: ItemMemory> Store<M> {
-    pub(super) fn get(&self, mut keys: Keys, cas: CasShown, touch: Option<Exptime>, now_s: u32) -> Execution {
+    pub(super) fn get(
+        &self,
+        mut keys: Keys,
+        cas: CasShown,
+        touch: Option<Exptime>,
+        now_s: u32,
+        room: &mut dyn Room,
+    ) -> Execution {
         let mut reply = Vec::new();
         while reply.len() < REPLY_BYTES_SOFT_MAX {
             let Some(key) = keys.next_key() else {
@@ -30,7 +39,7 @@ impl<M: ItemMemory> Store<M> {
             let (hash, start) = (self.table.hash(key), reply.len());
             let done = self.mending(hash, || {
                 reply.truncate(start);
-                Ok(self.get_key(hash, key, cas, touch, now_s, &mut reply)?)
+                self.get_key(hash, key, cas, touch, now_s, &mut Reply { bytes: &mut reply, room: &mut *room })
             });
             if let Err(failure) = done {
                 return Execution { reply: self.failed(&failure).to_vec(), rest: None };
@@ -61,8 +70,8 @@ impl<M: ItemMemory> Store<M> {
         cas: CasShown,
         touch: Option<Exptime>,
         now_s: u32,
-        reply: &mut Vec<u8>,
-    ) -> Result<(), M::Error> {
+        reply: &mut Reply<'_>,
+    ) -> Result<(), Failure<M::Error>> {
         let bucket = self.lock(hash.bucket_part());
         let found = match self.look_up(&bucket, hash, key, now_s)? {
             Lookup::Live(found) => found,
@@ -71,9 +80,12 @@ impl<M: ItemMemory> Store<M> {
                 return Ok(());
             }
         };
-        append_value_line(reply, key, &found.header, cas);
-        self.append_value(&found, reply)?;
-        reply.extend_from_slice(b"\r\n");
+        if !reply.reserve(key.len() + found.header.value_bytes as usize + VALUE_LINE_BYTES_MAX) {
+            return Err(Failure::NoRoomForReply);
+        }
+        append_value_line(reply.bytes, key, &found.header, cas);
+        self.append_value(&found, reply.bytes)?;
+        reply.bytes.extend_from_slice(b"\r\n");
         if let Some(exptime) = touch {
             self.set_deadline(&found, exptime.deadline_s(now_s))?;
             self.counters.add(Stat::TouchHits, 1);
@@ -125,8 +137,30 @@ impl<M: ItemMemory> Store<M> {
     }
 }
 
+/// A reply that grows in the room that there is for it.
+struct Reply<'a> {
+    bytes: &'a mut Vec<u8>,
+    room: &'a mut dyn Room,
+}
+
+impl Reply<'_> {
+    /// Makes place for so many bytes more. Returns whether there was room.
+    fn reserve(&mut self, more: usize) -> bool {
+        let (needed, has) = (self.bytes.len() + more, self.bytes.capacity());
+        if needed <= has {
+            return true;
+        }
+        // It doubles, so that many small values are not all copied for each of them.
+        let grown = needed.max((2 * has).min(REPLY_BYTES_SOFT_MAX));
+        let fits = self.room.grow_to(grown);
+        if fits {
+            self.bytes.reserve_exact(grown - self.bytes.len());
+        }
+        fits
+    }
+}
+
 fn append_value_line(reply: &mut Vec<u8>, key: &[u8], header: &Header, cas: CasShown) {
-    reply.reserve(key.len() + header.value_bytes as usize + 64);
     reply.extend_from_slice(b"VALUE ");
     reply.extend_from_slice(key);
     let written = match cas {

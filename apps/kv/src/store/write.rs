@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::bucket::Found;
 use super::item::{Header, Link};
 use super::stats::Stat;
-use super::{Failure, Store};
+use super::{Failure, Room, Store};
 use crate::memory::ItemMemory;
 use crate::protocol::{Direction, Exptime, KeyValue, WriteMode, WriteRefusal, parse_u64, reply};
 
@@ -23,8 +23,18 @@ struct Refused(&'static [u8], Option<Stat>);
 /// A stored value to be replaced, and the change it was read at.
 struct Seen {
     cas: u64,
-    /// None if it is longer than the edit can take.
-    value: Option<Vec<u8>>,
+    /// With what goes around it. None if it is longer than the edit can take.
+    item: Option<KeyValue>,
+}
+
+/// How a stored value is read to be replaced.
+#[derive(Clone, Copy)]
+struct Reading<'a> {
+    /// Longest value that the edit can take.
+    value_bytes_max: u32,
+    /// What goes around it: it is read into its place.
+    before: &'a [u8],
+    after: &'a [u8],
 }
 
 /// How an edit of a stored value ended.
@@ -45,11 +55,12 @@ impl<M: ItemMemory> Store<M> {
         flags: u32,
         exptime: Exptime,
         now_s: u32,
+        room: &mut dyn Room,
     ) -> Result<&'static [u8], Failure<M::Error>> {
         self.counters.add(Stat::CmdSet, 1);
         self.mending(self.table.hash(item.key()), || match mode {
-            WriteMode::Append => self.extend(item.key(), now_s, |old| [old, item.value()].concat()),
-            WriteMode::Prepend => self.extend(item.key(), now_s, |old| [item.value(), old].concat()),
+            WriteMode::Append => self.extend(item.key(), now_s, [&[], item.value()], room),
+            WriteMode::Prepend => self.extend(item.key(), now_s, [item.value(), &[]], room),
             WriteMode::Set | WriteMode::Add | WriteMode::Replace | WriteMode::Cas(_) => {
                 self.put(mode, item, flags, exptime.deadline_s(now_s), now_s)
             }
@@ -85,14 +96,16 @@ impl<M: ItemMemory> Store<M> {
         direction: Direction,
         delta: u64,
         now_s: u32,
+        room: &mut dyn Room,
     ) -> Result<Vec<u8>, Failure<M::Error>> {
         let (hits, misses) = match direction {
             Direction::Up => (Stat::IncrHits, Stat::IncrMisses),
             Direction::Down => (Stat::DecrHits, Stat::DecrMisses),
         };
         let mut digits = String::new();
-        let mut number = |old: Option<&[u8]>| {
-            let old_value = old.and_then(parse_u64).ok_or(())?;
+        let mut number = |old: Option<KeyValue>| {
+            let old = old.ok_or(())?;
+            let old_value = parse_u64(old.value()).ok_or(())?;
             let new_value = match direction {
                 Direction::Up => old_value.wrapping_add(delta),
                 Direction::Down => old_value.saturating_sub(delta),
@@ -100,10 +113,11 @@ impl<M: ItemMemory> Store<M> {
             digits = new_value.to_string();
             // A number that has become shorter is padded, as memcached does.
             let mut value = digits.clone().into_bytes();
-            value.resize(value.len().max(old.map_or(0, <[u8]>::len)), b' ');
-            Ok(value)
+            value.resize(value.len().max(old.value().len()), b' ');
+            Ok(KeyValue::new(key, &value))
         };
-        let edited = self.mending(self.table.hash(key), || self.edit(key, now_s, NUMBER_BYTES_MAX, &mut number))?;
+        let reading = Reading { value_bytes_max: NUMBER_BYTES_MAX, before: &[], after: &[] };
+        let edited = self.mending(self.table.hash(key), || self.edit(key, now_s, reading, room, &mut number))?;
         self.counters.add(if matches!(edited, Edited::Absent) { misses } else { hits }, 1);
         Ok(match edited {
             Edited::Absent => reply::NOT_FOUND.to_vec(),
@@ -147,32 +161,34 @@ impl<M: ItemMemory> Store<M> {
         &self,
         key: &[u8],
         now_s: u32,
-        join: impl Fn(&[u8]) -> Vec<u8>,
+        [before, after]: [&[u8]; 2],
+        room: &mut dyn Room,
     ) -> Result<&'static [u8], Failure<M::Error>> {
-        let value_bytes_max = self.config.value_bytes_max;
-        let edited = self.edit(key, now_s, u32::MAX, |old| {
-            old.map(&join).filter(|value| value.len() <= value_bytes_max).ok_or(())
-        })?;
+        let value_bytes_max = self.config.value_bytes_max.saturating_sub(before.len() + after.len());
+        let value_bytes_max = u32::try_from(value_bytes_max).unwrap_or(u32::MAX);
+        let reading = Reading { value_bytes_max, before, after };
+        let edited = self.edit(key, now_s, reading, room, |joined| joined.ok_or(()))?;
         Ok(if matches!(edited, Edited::Stored) { reply::STORED } else { reply::NOT_STORED })
     }
 
     /// Replaces the value of a live item by what `edit` makes of it; flags and expiry stay. `edit` gets None for a
-    /// value of more than `value_bytes_max` bytes, and is called again when the item has changed meanwhile: each time,
-    /// another request has made progress.
+    /// value that is too long, and is called again when the item has changed meanwhile: each time, another request has
+    /// made progress.
     fn edit<R>(
         &self,
         key: &[u8],
         now_s: u32,
-        value_bytes_max: u32,
-        mut edit: impl FnMut(Option<&[u8]>) -> Result<Vec<u8>, R>,
+        reading: Reading<'_>,
+        room: &mut dyn Room,
+        mut edit: impl FnMut(Option<KeyValue>) -> Result<KeyValue, R>,
     ) -> Result<Edited<R>, Failure<M::Error>> {
         let hash = self.table.hash(key);
         loop {
-            let Some(seen) = self.see(key, now_s, value_bytes_max)? else {
+            let Some(seen) = self.see(key, now_s, reading, room)? else {
                 return Ok(Edited::Absent);
             };
-            let item = match edit(seen.value.as_deref()) {
-                Ok(value) => KeyValue::new(key, &value),
+            let item = match edit(seen.item) {
+                Ok(item) => item,
                 Err(refused) => return Ok(Edited::Refused(refused)),
             };
             let slot = self.fill_slot(&item, now_s)?;
@@ -189,18 +205,32 @@ impl<M: ItemMemory> Store<M> {
     }
 
     /// Reads the value of a live item.
-    fn see(&self, key: &[u8], now_s: u32, value_bytes_max: u32) -> Result<Option<Seen>, M::Error> {
+    fn see(
+        &self,
+        key: &[u8],
+        now_s: u32,
+        Reading { value_bytes_max, before, after }: Reading<'_>,
+        room: &mut dyn Room,
+    ) -> Result<Option<Seen>, Failure<M::Error>> {
         let hash = self.table.hash(key);
         let bucket = self.lock(hash.bucket_part());
         let Some(found) = bucket.find(hash, key)?.filter(|found| self.death(&found.header, now_s).is_none()) else {
             return Ok(None);
         };
-        let mut value = Vec::new();
-        let fits = found.header.value_bytes <= value_bytes_max;
-        if fits {
-            self.append_value(&found, &mut value)?;
+        let (cas, value_bytes) = (found.header.cas, found.header.value_bytes);
+        if value_bytes > value_bytes_max {
+            return Ok(Some(Seen { cas, item: None }));
         }
-        Ok(Some(Seen { cas: found.header.cas, value: fits.then_some(value) }))
+        let bytes = key.len() + before.len() + value_bytes as usize + after.len();
+        if !room.grow_to(bytes) {
+            return Err(Failure::OutOfMemory);
+        }
+        let mut item = Vec::with_capacity(bytes);
+        item.extend_from_slice(key);
+        item.extend_from_slice(before);
+        self.append_value(&found, &mut item)?;
+        item.extend_from_slice(after);
+        Ok(Some(Seen { cas, item: Some(KeyValue::whole(item, key.len())) }))
     }
 
     /// Unlinks the item of a key. Returns whether there was a live one.

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use yonder_kv::{KvConfig, UdpTrust};
 
-use crate::harness::{Running, ask, stat};
+use crate::harness::{Running, ask, read_until, stat};
 use crate::memory::FlatMemory;
 
 /// What the buffers of all clients may take: a little more than [`HOLDERS`] values.
@@ -15,6 +15,7 @@ const BUFFERS: usize = 8 << 20;
 const HOLDERS: usize = 8;
 const VALUE: usize = 1 << 20;
 const OUT_OF_MEMORY: &[u8] = b"SERVER_ERROR out of memory storing object\r\n";
+const NO_ROOM_FOR_REPLY: &[u8] = b"SERVER_ERROR out of memory writing get response\r\n";
 /// Ends a test in which something never happens.
 const PATIENCE: Duration = Duration::from_secs(30);
 
@@ -39,6 +40,19 @@ fn until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
 
 fn set(key: &str, noreply: &str) -> Vec<u8> {
     [format!("set {key} 0 0 {VALUE}{noreply}\r\n").as_bytes(), &vec![b'v'; VALUE], b"\r\n"].concat()
+}
+
+/// Asks for a large value: the answer is whether it came as a whole. The alternative is that there was no room for it.
+fn is_answered(client: &mut TcpStream) -> bool {
+    client.write_all(b"get k\r\n").expect("the server listens");
+    let mut reply = [0; NO_ROOM_FOR_REPLY.len()];
+    client.read_exact(&mut reply).expect("the connection stays");
+    if reply == NO_ROOM_FOR_REPLY {
+        return false;
+    }
+    assert!(reply.starts_with(b"VALUE k 0 "), "{}", reply.escape_ascii());
+    assert_eq!(read_until(client, b"END\r\n").len() + reply.len(), "VALUE k 0 1048576\r\n\r\nEND\r\n".len() + VALUE);
+    true
 }
 
 /// Clients that have each sent most of a value.
@@ -140,14 +154,54 @@ fn replies_that_are_not_taken_keep_no_memory_from_others() {
         let mut client = server.connect();
         let mut reply = Vec::new();
         let whole = client.write_all(b"get k\r\nquit\r\n").is_ok() && client.read_to_end(&mut reply).is_ok();
-        (whole && reply.ends_with(b"END\r\n")).then_some(())
-    });
-    until("only those are left that there is room for", || {
-        (stat(&mut good, "curr_connections") <= 2 + HOLDERS as u64).then_some(())
+        assert!(whole && (reply.ends_with(b"END\r\n") || reply == NO_ROOM_FOR_REPLY), "{}", reply.escape_ascii());
+        (reply != NO_ROOM_FOR_REPLY).then_some(())
     });
     let peak = stat(&mut good, "buffer_bytes_peak");
     assert!(peak <= BUFFERS as u64 && peak > BUFFERS as u64 / 2, "{peak} of {BUFFERS} bytes were taken");
     drop(greedy);
+    until("all memory is given back", || (stat(&mut good, "buffer_bytes") == 0).then_some(()));
+}
+
+#[test]
+fn a_value_without_room_for_its_reply_is_refused_and_ends_no_connection() {
+    let server = start(|_| {});
+    let mut good = server.connect();
+    assert_eq!(ask(&mut good, &set("k", ""), b"\r\n"), b"STORED\r\n");
+    until("a value is refused", || {
+        let kicks = stat(&mut good, "silent_kicks");
+        let holders = holders(&server, &mut good);
+        let is_answered = is_answered(&mut good);
+        assert_eq!(ask(&mut good, b"get absent\r\n", b"END\r\n"), b"END\r\n", "what needs little is served");
+        let connections = stat(&mut good, "curr_connections");
+        // Else the holders were silent for a second before the server came to this.
+        let is_as_meant = !is_answered && stat(&mut good, "silent_kicks") == kicks;
+        is_as_meant.then(|| assert!(connections > holders.len() as u64, "{connections} connections are left"))
+    });
+    assert!(stat(&mut good, "buffer_refusals") >= 1);
+    until("it is answered when there is room", || is_answered(&mut good).then_some(()));
+    assert!(stat(&mut good, "buffer_bytes_peak") <= BUFFERS as u64);
+}
+
+/// Requests under way and replies on their way have no more than there is, however many ask at a time.
+#[test]
+fn many_readers_of_large_values_have_a_bound_together() {
+    const READERS: usize = 12;
+    let server = start(|_| {});
+    let mut good = server.connect();
+    assert_eq!(ask(&mut good, &set("k", ""), b"\r\n"), b"STORED\r\n");
+    std::thread::scope(|scope| {
+        for _ in 0..READERS {
+            scope.spawn(|| {
+                let mut client = server.connect();
+                for _ in 0..5 {
+                    until("a value comes", || is_answered(&mut client).then_some(()));
+                }
+            });
+        }
+    });
+    let peak = stat(&mut good, "buffer_bytes_peak");
+    assert!(peak <= BUFFERS as u64 && peak >= VALUE as u64 / 2, "{peak} of {BUFFERS} bytes were taken");
     until("all memory is given back", || (stat(&mut good, "buffer_bytes") == 0).then_some(()));
 }
 

@@ -4,6 +4,7 @@ use crate::memory::{FlatMemory, run, stat, value};
 use proptest::prelude::*;
 use std::collections::HashMap;
 use yonder_kv::protocol::{Answer, Command, WriteMode, WriteRefusal};
+use yonder_kv::store::Room;
 use yonder_kv::{Store, StoreConfig};
 
 const NOW_S: u32 = 1_700_000_000;
@@ -182,6 +183,60 @@ fn a_get_with_a_huge_reply_comes_in_parts() {
     let whole = run(&store, b"get k k k k k\r\n", NOW_S);
     let item = format!("VALUE k 0 200000\r\n{large}\r\n");
     assert_eq!(whole, [item.repeat(5).as_bytes(), b"END\r\n"].concat());
+}
+
+/// So many bytes for a command, and the most that it asked for.
+#[derive(Debug)]
+struct Narrow {
+    bytes_max: usize,
+    asked: usize,
+}
+
+impl Room for Narrow {
+    fn grow_to(&mut self, bytes: usize) -> bool {
+        self.asked = self.asked.max(bytes);
+        bytes <= self.bytes_max
+    }
+}
+
+#[test]
+fn what_a_command_allocates_it_asks_for_first() {
+    const VALUE: usize = 100_000;
+    let store = store(8 << 20);
+    let large = "x".repeat(VALUE);
+    run(&store, format!("set k 0 0 {VALUE}\r\n{large}\r\nset n 0 0 1\r\n7\r\n").as_bytes(), NOW_S);
+    let execute = |command: &str, bytes_max: usize| {
+        let mut room = Narrow { bytes_max, asked: 0 };
+        let execution = store.execute_in(crate::memory::commands(command.as_bytes()).remove(0), NOW_S, &mut room);
+        assert!(execution.reply.capacity() <= room.asked.max(100), "{} for {room:?}", execution.reply.capacity());
+        (execution, room.asked)
+    };
+    let no_reply = b"SERVER_ERROR out of memory writing get response\r\n";
+    for command in ["get k\r\n", "gets n k\r\n", "gat 9 k\r\n"] {
+        let (execution, asked) = execute(command, VALUE);
+        assert_eq!((execution.reply.as_slice(), execution.rest), (&no_reply[..], None), "{command}");
+        assert!((VALUE..VALUE + 1000).contains(&asked), "{asked}");
+    }
+    assert_eq!(
+        execute("get k\r\n", 2 * VALUE).0.reply.len(),
+        format!("VALUE k 0 {VALUE}\r\n\r\nEND\r\n").len() + VALUE
+    );
+    let twice = execute("get k k\r\n", 4 * VALUE);
+    assert!(twice.0.reply.len() > 2 * VALUE && twice.1 <= 3 * VALUE, "{} were asked for", twice.1);
+    // A value that cannot be changed stays as it is.
+    let no_room = b"SERVER_ERROR out of memory storing object\r\n";
+    assert_eq!(execute("append k 0 0 3\r\nend\r\n", VALUE).0.reply, no_room);
+    assert_eq!(execute("prepend k 0 0 3\r\nbeg\r\n", VALUE).0.reply, no_room);
+    assert_eq!(value(&run(&store, b"get k\r\n", NOW_S)), Some(large.as_bytes()));
+    let (execution, asked) = execute("append k 0 0 3\r\nend\r\n", 2 * VALUE);
+    assert_eq!((execution.reply.as_slice(), asked), (&b"STORED\r\n"[..], 1 + VALUE + 3));
+    assert_eq!(execute("prepend k 0 0 3\r\nbeg\r\n", 2 * VALUE).0.reply, b"STORED\r\n");
+    assert_eq!(value(&run(&store, b"get k\r\n", NOW_S)), Some(format!("beg{large}end").as_bytes()));
+    for (command, expected) in
+        [("incr n 1\r\n", "8\r\n"), ("get absent\r\n", "END\r\n"), ("delete n\r\n", "DELETED\r\n")]
+    {
+        assert_eq!(String::from_utf8_lossy(&execute(command, 200).0.reply), expected);
+    }
 }
 
 #[test]

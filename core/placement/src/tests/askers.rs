@@ -47,6 +47,7 @@ fn only_those_who_run_the_cluster_see_and_change_it() {
     for (request, is_a_look) in [
         (Request::Nodes, true),
         (Request::Spaces { from: Pid::FIRST }, true),
+        (Request::Tenants, true),
         (Request::Drain { node: node.clone() }, false),
         (Request::Undrain { node }, false),
     ] {

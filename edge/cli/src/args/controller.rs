@@ -21,6 +21,7 @@ One controller and two nodes on this machine, and a node that is emptied before 
   yonder node --listen tcp://127.0.0.1:7002 --memory 1GiB --controller 127.0.0.1:7400
   yonder controller nodes --at 127.0.0.1:7400
   yonder controller spaces --at 127.0.0.1:7400
+  yonder controller tenants --at 127.0.0.1:7400
   yonder controller drain tcp://127.0.0.1:7001 --at 127.0.0.1:7400
 
 On a network with strangers give --identity or --key, here and to nodes; what asks a controller takes it from the
@@ -43,6 +44,8 @@ pub(crate) enum ControllerWhat {
     Nodes(NodesArgs),
     /// Show the address spaces: their numbers, regions and memory, and the nodes that they are on
     Spaces(SpacesArgs),
+    /// Show what each tenant has and does on all nodes; without names, each host: those with most memory first
+    Tenants(TenantsArgs),
     /// Move everything off a node, and wait until nothing is left
     Drain(DrainArgs),
     /// Let a node that was drained, or is being drained, have regions again
@@ -114,6 +117,15 @@ pub(crate) struct SpacesArgs {
     #[command(flatten)]
     pub(crate) controller: AtArgs,
     /// One JSON object for each address space on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TenantsArgs {
+    #[command(flatten)]
+    pub(crate) controller: AtArgs,
+    /// One JSON object for each tenant on standard output
     #[arg(long)]
     pub(crate) json: bool,
 }

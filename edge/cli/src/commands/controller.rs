@@ -10,20 +10,26 @@ use std::time::Duration;
 
 use yonder::units::format_bytes;
 use yonder_controller::ControllerClient;
-use yonder_placement::{NodeCondition, NodeView, SpaceView};
+use yonder_placement::{NodeCondition, NodeView, SpaceView, TenantView};
 
-use crate::args::{AtArgs, ControllerArgs, ControllerWhat, NodeNameArgs, NodesArgs, SpacesArgs};
+use crate::args::{AtArgs, ControllerArgs, ControllerWhat, NodeNameArgs, NodesArgs, SpacesArgs, TenantsArgs};
 use crate::output::{json_line, line};
-use crate::table::{print, titled};
+use crate::table::{number, print, titled};
 
 /// How long a controller that is asked may take: it may be starting.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Heads of what is shown of tenants. Work is time of a node's slow path and of offloads; shed requests are counted
+/// since the nodes started.
+const TENANT_TITLES: [&str; 9] =
+    ["TENANT", "SPACES", "RESERVED", "MEMORY", "CONNECTIONS", "REQUESTS/S", "BYTES/S", "WORK MS/S", "SHED"];
 
 pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
     match &args.what {
         None => serve::run(&args.serve)?,
         Some(ControllerWhat::Nodes(args)) => show_nodes(args)?,
         Some(ControllerWhat::Spaces(args)) => show_spaces(args)?,
+        Some(ControllerWhat::Tenants(args)) => show_tenants(args)?,
         Some(ControllerWhat::Drain(args)) => drain::run(args)?,
         Some(ControllerWhat::Undrain(args)) => undrain(args)?,
     }
@@ -104,6 +110,37 @@ fn spaces_table(spaces: &[SpaceView]) -> Vec<Vec<String>> {
     titled(&["PID", "TENANT", "REGIONS", "ALLOCATED", "NODES"], rows)
 }
 
+fn show_tenants(args: &TenantsArgs) -> anyhow::Result<()> {
+    let tenants = client(&args.controller, ANSWER_TIMEOUT)?.tenants()?;
+    if args.json {
+        return tenants.iter().try_for_each(json_line);
+    }
+    if tenants.is_empty() {
+        let at = &args.controller.at;
+        eprintln!("yonder controller: no tenant yet; a program is one when it uses memory at controller://{at}");
+        return Ok(());
+    }
+    print(&tenants_table(&tenants))
+}
+
+/// A line of titles and one for each tenant.
+fn tenants_table(tenants: &[TenantView]) -> Vec<Vec<String>> {
+    let rows = tenants.iter().map(|tenant| {
+        vec![
+            tenant.tenant.clone(),
+            tenant.spaces.to_string(),
+            format_bytes(tenant.reserved_bytes),
+            format_bytes(tenant.memory_bytes),
+            tenant.connections.to_string(),
+            tenant.requests_per_s.to_string(),
+            format_bytes(tenant.bytes_per_s),
+            number(tenant.work_ns_per_s as f64 / 1e6, 1),
+            tenant.shed.to_string(),
+        ]
+    });
+    titled(&TENANT_TITLES, rows)
+}
+
 fn undrain(args: &NodeNameArgs) -> anyhow::Result<()> {
     client(&args.controller, ANSWER_TIMEOUT)?.undrain(&args.node)?;
     line(&format!("{} may have regions again", args.node))
@@ -152,5 +189,43 @@ mod tests {
         assert_eq!(words(1), "2147483648 - 3 1.5 GiB 00000000000000a1,00000000000000a2,00000000000000a3");
         assert_eq!(words(2), "2147483649 app 0 0 B none");
         assert_eq!(table[0].find("NODES"), table[1].find("00000000000000a1"));
+    }
+
+    fn tenant() -> TenantView {
+        TenantView {
+            tenant: "app".to_owned(),
+            nodes: 2,
+            spaces: 3,
+            reserved_bytes: 4 << 30,
+            memory_bytes: 3 << 29,
+            connections: 8,
+            requests_per_s: 12_345,
+            bytes_per_s: 48 << 20,
+            work_ns_per_s: 1_250_000,
+            requests: 7,
+            bytes: 8,
+            work_ns: 9,
+            shed: 10,
+        }
+    }
+
+    #[test]
+    fn tenants_are_a_table() {
+        let idle = TenantView { tenant: "10.0.0.9".to_owned(), spaces: 1, ..TenantView::default() };
+        let table = aligned(&tenants_table(&[tenant(), idle]));
+        let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(words(0), "TENANT SPACES RESERVED MEMORY CONNECTIONS REQUESTS/S BYTES/S WORK MS/S SHED");
+        assert_eq!(words(1), "app 3 4 GiB 1.5 GiB 8 12345 48 MiB 1.2 10");
+        assert_eq!(words(2), "10.0.0.9 1 0 B 0 B 0 0 0 B 0.0 0");
+    }
+
+    /// Scripts read these names: the guide has them.
+    #[test]
+    fn a_tenant_has_the_fields_that_the_guide_says() {
+        let expected = "{\"tenant\":\"app\",\"nodes\":2,\"spaces\":3,\"reserved_bytes\":4294967296,\
+                        \"memory_bytes\":1610612736,\"connections\":8,\"requests_per_s\":12345,\
+                        \"bytes_per_s\":50331648,\"work_ns_per_s\":1250000,\"requests\":7,\"bytes\":8,\
+                        \"work_ns\":9,\"shed\":10}";
+        assert_eq!(serde_json::to_string(&tenant()).unwrap(), expected);
     }
 }

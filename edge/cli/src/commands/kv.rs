@@ -63,7 +63,7 @@ const ITEM_METRICS: [(&str, &str, ExtraKind, &str); 7] = [
 fn item_metrics(stats: &[(&'static str, u64)]) -> Vec<Extra> {
     let metric = |(wanted, name, kind, help): (&str, &'static str, ExtraKind, &'static str)| {
         let (_, value) = stats.iter().find(|(stat, _)| *stat == wanted)?;
-        Some(Extra { name, help, kind, value: *value })
+        Some(Extra::new(name, kind, *value, help))
     };
     ITEM_METRICS.into_iter().filter_map(metric).collect()
 }

@@ -10,8 +10,8 @@ use anyhow::Context as _;
 use yonder::units::format_bytes;
 use yonder_controller::LinkCondition;
 use yonder_identity::{Credential, Role};
-use yonder_metrics::{Extra, ExtraKind, Sample};
-use yonder_node::{BoundNode, ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling};
+use yonder_metrics::{Extra, ExtraKind, Sample, Tenant};
+use yonder_node::{BoundNode, ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling, TenantUse};
 use yonder_process::{Entered, User};
 
 use crate::args::{NodeArgs, SandboxArgs, as_user};
@@ -41,6 +41,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     let sample = move || {
         let mut extra = metrics(&for_metrics.stats());
         extra.extend(for_metrics.controller().map(|link| link_metric(&link)));
+        extra.extend(Tenant::node_metrics(for_metrics.tenants().into_iter().map(tenant).collect()));
         Sample { extra, ..Sample::default() }
     };
     let server = bound_metrics.map(|bound| bound.serve(Arc::new(sample), credential)).transpose()?;
@@ -98,11 +99,26 @@ fn link_metric(link: &LinkCondition) -> Extra {
         LinkCondition::Connected => 1,
         LinkCondition::Reconnecting(_) => 0,
     };
-    Extra { name: "yonder_node_controller_connected", help, kind: ExtraKind::Gauge, value }
+    Extra::new("yonder_node_controller_connected", ExtraKind::Gauge, value, help)
+}
+
+/// What is shown of a tenant.
+fn tenant((name, usage): (String, TenantUse)) -> Tenant {
+    Tenant {
+        name,
+        requests: usage.requests,
+        bytes: usage.bytes,
+        shed: usage.shed,
+        work_ns: usage.work_ns,
+        spaces: usage.spaces.into(),
+        connections: usage.connections.into(),
+        reserved_bytes: usage.reserved_bytes,
+        memory_bytes: usage.memory_bytes,
+    }
 }
 
 fn metrics(stats: &NodeStats) -> Vec<Extra> {
-    let metric = |name, kind, value, help| Extra { name, help, kind, value };
+    let metric = Extra::new;
     vec![
         metric("yonder_node_reads_total", ExtraKind::Counter, stats.reads, "Reads answered."),
         metric("yonder_node_writes_total", ExtraKind::Counter, stats.writes, "Writes applied."),

@@ -174,6 +174,10 @@ fn a_cluster_with_strangers_is_run_by_its_members() {
     assert!(drained.contains("n1 is drained"), "{drained}");
     let refused = complaint(at, &[&nodes[..], &["--identity", "app.pem"]].concat());
     assert!(refused.contains("tenant app may not ask that: use an operator's identity"), "{refused}");
+    let tenants = ["controller", "tenants", "--json", "--at", &address];
+    says(at, &[&tenants[..], &["--identity", "me.pem"]].concat());
+    let refused = complaint(at, &[&tenants[..], &["--identity", "app.pem"]].concat());
+    assert!(refused.contains("tenant app may not ask that: use an operator's identity"), "{refused}");
     assert!(complaint(at, &nodes).contains("type --identity FILE or --key FILE"));
     let by_environment = command(at, &nodes).env("YONDER_IDENTITY", "me.pem").output().expect("it starts");
     assert!(by_environment.status.success(), "{by_environment:?}");

@@ -78,6 +78,7 @@ fn what_cannot_be_understood_says_what_to_type() {
         (&["controller", "nodes", "--at", "here"], "'here'", "HOST:PORT"),
         (&["controller", "nodes", "--at", &taken, "--identity", "a", "--key", "b"], "--key", "nodes --help"),
         (&["controller", "spaces"], "--at", "yonder controller spaces --help"),
+        (&["controller", "tenants"], "--at", "yonder controller tenants --help"),
         (&["controller", "drain", "--at", &taken], "<NODE>", "yonder controller drain --help"),
         (&["cluster", "add", "king", "arthur"], "'king'", "operator"),
         (&["cluster", "add", "node"], "<NAME>", "yonder cluster add --help"),
@@ -184,6 +185,7 @@ fn what_cannot_be_done_says_what_to_type() {
         ),
         (&["controller", "nodes", "--at", &nobody], &nobody, "yonder controller --listen"),
         (&["controller", "spaces", "--at", &nobody], &nobody, "yonder controller --listen"),
+        (&["controller", "tenants", "--at", &nobody], &nobody, "yonder controller --listen"),
         (&["controller", "drain", "tcp://127.0.0.1:7000", "--at", &nobody], &nobody, "yonder controller --listen"),
     ] {
         let line = complaint(args, 1);

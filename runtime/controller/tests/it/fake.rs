@@ -11,7 +11,8 @@ use yonder_controller::{
 };
 use yonder_identity::Credential;
 use yonder_placement::{
-    Capabilities, Capability, Config, MoveId, MoveOrder, NodeId, NodeReport, Pid, Placement, RegionReport, Registration,
+    Capabilities, Capability, Config, MoveId, MoveOrder, NodeId, NodeReport, Pid, Placement, RegionReport,
+    Registration, TenantReport,
 };
 
 pub(crate) const REGION: u64 = 1 << 20;
@@ -38,6 +39,8 @@ pub(crate) struct Host {
     pub(crate) held: Vec<(MoveOrder, MoveEnd)>,
     /// What it was told to serve.
     pub(crate) opened: Vec<(Pid, u32, MoveId)>,
+    /// What it says of its tenants.
+    pub(crate) tenants: Vec<TenantReport>,
     /// How many moves it has begun.
     pub(crate) moves_begun: usize,
     regions_max: u64,
@@ -152,7 +155,8 @@ impl NodeAgent for FakeAgent {
             }
             let used = regions.len() as u64 * REGION / 2;
             let free_bytes = (host.regions_max * REGION).saturating_sub(used);
-            NodeReport { free_bytes: host.claims_free.unwrap_or(free_bytes), regions, arrived: Vec::new() }
+            let free_bytes = host.claims_free.unwrap_or(free_bytes);
+            NodeReport { free_bytes, regions, tenants: host.tenants.clone(), ..NodeReport::default() }
         })
     }
 

@@ -7,7 +7,7 @@ use yonder_controller::{
     ClientError, ControllerClient, EmbeddedStore, FromController, LinkCondition, LinkError, MemoryStore, ToController,
 };
 use yonder_identity::{Credential, Role};
-use yonder_placement::{Config, Refusal, Request};
+use yonder_placement::{Config, Refusal, Request, TenantReport};
 
 use crate::fake::{Cluster, REGION, TIMEOUT, config, until, url};
 use crate::identities::{Members, Raw, register, shared_key};
@@ -50,6 +50,23 @@ fn each_role_does_its_part() {
     // It may use a space whose key it has.
     operator.destroy_space(space.pid, space.keys.owner).unwrap();
     assert!(nodes.iter().all(|link| link.condition() == LinkCondition::Connected));
+}
+
+#[test]
+fn what_tenants_have_and_do_is_told_to_those_who_run_the_cluster() {
+    let mut members = Members::new();
+    let cluster = members.cluster(config());
+    let credential = members.add(Role::Node, "n1");
+    let _node = cluster.node_as(1, 10, Some(credential)).unwrap();
+    let app = TenantReport { name: "app".to_owned(), requests: 7, memory_bytes: REGION, ..TenantReport::default() };
+    cluster.network.at(1, |host| host.tenants = vec![app]);
+    let mut operator = cluster.client_as(&members.add(Role::Operator, "me"));
+    let told = until("the node has said it", || operator.tenants().unwrap().pop());
+    assert_eq!((told.tenant.as_str(), told.requests, told.memory_bytes, told.nodes), ("app", 7, REGION, 1));
+    // Controllers serve it as metrics.
+    cluster.client_as(cluster.credential.as_ref().unwrap()).tenants().unwrap();
+    let refusal = refused(cluster.client_as(&members.add(Role::Tenant, "app")).tenants());
+    assert_eq!(refusal, Refusal::NotAnOperator { asker: "tenant app".to_owned() });
 }
 
 #[test]

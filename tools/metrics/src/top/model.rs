@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
+use yonder::units::format_bytes;
+
 use super::quantity::{self, NONE};
 use crate::names;
 use crate::render;
@@ -24,7 +26,12 @@ pub(super) struct Model {
     pub(super) faults: VecDeque<u64>,
     latest: Scrape,
     rates: BTreeMap<String, f64>,
+    /// Of each of [`TENANT_COUNTERS`], by tenant.
+    tenant_rates: BTreeMap<String, [f64; TENANT_COUNTERS.len()]>,
 }
+
+/// Counters of tenants that are shown as rates.
+const TENANT_COUNTERS: [&str; 3] = [names::TENANT_REQUESTS, names::TENANT_BYTES, names::TENANT_SHED];
 
 /// Local memory, in pages.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,6 +55,17 @@ pub(super) struct StageRow {
 /// Heads of the columns of a [`StageRow`].
 pub(super) const STAGE_HEADS: [&str; names::QUANTILES.len()] = ["P50", "P90", "P99", "P99.9"];
 
+/// What a tenant of a memory node has and does.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct TenantRow {
+    pub(super) name: String,
+    /// One for each of [`TENANT_HEADS`].
+    pub(super) cells: [String; TENANT_HEADS.len()],
+}
+
+/// Heads of the columns of a [`TenantRow`].
+pub(super) const TENANT_HEADS: [&str; 4] = ["requests", "bytes", "memory", "shed"];
+
 /// The row of [`Model::common_rows`] that must be zero.
 pub(super) const ERRORS_IN_ALL: &str = "errors in all";
 
@@ -64,6 +82,7 @@ impl Model {
             faults: VecDeque::new(),
             latest: first,
             rates: BTreeMap::new(),
+            tenant_rates: BTreeMap::new(),
         }
     }
 
@@ -74,6 +93,7 @@ impl Model {
         self.rates = counters
             .filter_map(|(name, now)| Some((name.to_owned(), increase(self.latest.value(name)?, now) / seconds)))
             .collect();
+        self.tenant_rates = tenant_rates(&self.latest, &scrape, seconds);
         self.latest = scrape;
         self.trouble = None;
         let (requests, faults) = (self.rate(&[names::REQUESTS]), self.rate(&[names::MAJOR_FAULTS]));
@@ -156,10 +176,45 @@ impl Model {
         faults.into_iter().chain(requests).filter_map(row).collect()
     }
 
+    /// The tenants that the server has, if it is a memory node: those with most requests first, then those with most
+    /// memory.
+    pub(super) fn tenant_rows(&self) -> Vec<TenantRow> {
+        let memory = self.latest.by_label(names::TENANT_MEMORY, names::TENANT);
+        let rates = |name: &str| self.tenant_rates.get(name).copied();
+        let mut tenants: Vec<(&str, f64)> = memory.into_iter().collect();
+        let requests = |name: &str| rates(name).map_or(0.0, |[requests, ..]| requests);
+        tenants.sort_by(|(one, has), (other, other_has)| {
+            requests(other).total_cmp(&requests(one)).then(other_has.total_cmp(has))
+        });
+        let row = |(name, bytes): (&str, f64)| {
+            let memory = format_bytes(bytes as u64);
+            let cells =
+                rates(name).map_or([NONE, NONE, &memory, NONE].map(str::to_owned), |[requests, bytes, shed]| {
+                    let [requests, shed] = [requests, shed].map(quantity::per_second);
+                    [requests, quantity::megabytes_per_second(bytes), memory.clone(), shed]
+                });
+            TenantRow { name: name.to_owned(), cells }
+        };
+        tenants.into_iter().map(row).collect()
+    }
+
     /// Sum of the rates of those of `counters` that the server has; None if it has none, or there was one scrape only.
     fn rate(&self, counters: &[&str]) -> Option<f64> {
         counters.iter().filter_map(|name| self.rates.get(*name).copied()).reduce(|sum, rate| sum + rate)
     }
+}
+
+/// Rates of each tenant that both scrapes have.
+fn tenant_rates(earlier: &Scrape, later: &Scrape, seconds: f64) -> BTreeMap<String, [f64; TENANT_COUNTERS.len()]> {
+    let [before, now] = [earlier, later].map(|scrape| TENANT_COUNTERS.map(|name| scrape.by_label(name, names::TENANT)));
+    let rates = |tenant: &&str| {
+        let mut rates = [0.0; TENANT_COUNTERS.len()];
+        for ((rate, before), now) in rates.iter_mut().zip(&before).zip(&now) {
+            *rate = increase(*before.get(tenant)?, *now.get(tenant)?) / seconds;
+        }
+        Some(((*tenant).to_owned(), rates))
+    };
+    now[0].keys().filter_map(rates).collect()
 }
 
 /// By the convention of Prometheus.
@@ -183,7 +238,8 @@ fn remember(history: &mut VecDeque<u64>, rate: Option<f64>) {
 pub(super) mod tests {
     use super::*;
     use crate::render::tests::full_sample;
-    use crate::sample::Sample;
+    use crate::sample::{Extra, ExtraKind, Sample};
+    use crate::tenants::Tenant;
 
     fn scrape(sample: &Sample) -> Scrape {
         Scrape::parse(&render::render(sample, &sample.stages())).unwrap()
@@ -269,6 +325,37 @@ pub(super) mod tests {
         assert_eq!(rows.len(), names::FAULT_STAGES.len() + names::REQUEST_STAGES.len() - 1);
         assert_eq!((rows[1].of, rows[1].stage, rows[1].times[2].as_str()), ("fault", "fetch", "2.30 us"));
         assert_eq!((rows[5].of, rows[5].stage, rows[5].times[2].as_str()), ("request", "queued", "-"));
+    }
+
+    /// A memory node, scraped twice, two seconds apart.
+    pub(in crate::top) fn node_model() -> Model {
+        let tenant = |name: &str, requests, shed, memory_bytes| Tenant {
+            name: name.to_owned(),
+            requests,
+            bytes: requests * 4096,
+            shed,
+            memory_bytes,
+            ..Tenant::default()
+        };
+        let node = |tenants| {
+            let mut extra = vec![Extra::new("yonder_node_spaces", ExtraKind::Gauge, 3, "Address spaces now.")];
+            extra.extend(Tenant::node_metrics(tenants));
+            scrape(&Sample { extra, ..Sample::default() })
+        };
+        let mut model = Model::new("127.0.0.1:9186", node(vec![tenant("app", 1000, 0, 1 << 20), tenant("b", 7, 1, 0)]));
+        let later = vec![tenant("app", 3000, 5, 3 << 20), tenant("b", 250_007, 1, 0), tenant("10.0.0.9", 9, 9, 4096)];
+        model.update(node(later), Duration::from_secs(2));
+        model
+    }
+
+    #[test]
+    fn tenants_are_rows_the_busiest_first() {
+        let rows: Vec<String> =
+            node_model().tenant_rows().into_iter().map(|row| row.name + ": " + &row.cells.join(", ")).collect();
+        let expected =
+            ["b: 125 k/s, 512 MB/s, 0 B, 0 /s", "app: 1.00 k/s, 4.10 MB/s, 3 MiB, 2.50 /s", "10.0.0.9: -, -, 4 KiB, -"];
+        assert_eq!(rows, expected, "one that came between has no rates yet");
+        assert_eq!(full_model().tenant_rows(), []);
     }
 
     #[test]

@@ -4,9 +4,12 @@ use std::fmt::Write;
 
 use yonder::units::format_bytes;
 
-use super::model::{Model, STAGE_HEADS};
+use super::model::{Model, STAGE_HEADS, TENANT_HEADS};
 use super::quantity;
 use crate::names;
+
+/// Most tenants that are listed.
+const TENANTS_MAX: usize = 20;
 
 /// Everything that the live view shows, without the curves.
 pub(super) fn text(model: &Model) -> String {
@@ -32,7 +35,21 @@ pub(super) fn text(model: &Model) -> String {
             line(&mut text, &format!("  {:<8}{:<8}{p50:>9}{p90:>9}{p99:>9}{p999:>9}", row.of, row.stage));
         }
     }
+    let tenants = model.tenant_rows();
+    if !tenants.is_empty() {
+        line(&mut text, &format!("\n{:<24}{}", "tenant", columns(&TENANT_HEADS)));
+        for row in tenants.iter().take(TENANTS_MAX) {
+            line(&mut text, &format!("  {:<22}{}", row.name, columns(&row.cells.each_ref().map(String::as_str))));
+        }
+        if let Some(more) = tenants.len().checked_sub(TENANTS_MAX + 1) {
+            line(&mut text, &format!("  and {} more", more + 1));
+        }
+    }
     text
+}
+
+fn columns(cells: &[&str; TENANT_HEADS.len()]) -> String {
+    cells.map(|cell| format!("{cell:>12}")).concat()
 }
 
 fn line(text: &mut String, line: &str) {
@@ -42,7 +59,19 @@ fn line(text: &mut String, line: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::model::tests::full_model;
+    use crate::top::model::tests::{full_model, node_model};
+
+    #[test]
+    fn a_node_shows_its_tenants() {
+        let text = text(&node_model());
+        let expected = "
+tenant                      requests       bytes      memory        shed
+  b                          125 k/s    512 MB/s         0 B        0 /s
+  app                       1.00 k/s   4.10 MB/s       3 MiB     2.50 /s
+  10.0.0.9                         -           -       4 KiB           -
+";
+        assert!(text.ends_with(expected) && text.contains("  node spaces                      3\n"), "{text}");
+    }
 
     #[test]
     fn the_whole_text() {

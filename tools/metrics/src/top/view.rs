@@ -1,6 +1,6 @@
 //! The model on a terminal of 80 by 24 or more.
 
-use super::model::{ERRORS_IN_ALL, Memory, Model, STAGE_HEADS};
+use super::model::{ERRORS_IN_ALL, Memory, Model, STAGE_HEADS, TENANT_HEADS, TenantRow};
 use super::quantity;
 use super::screen::{Area, BOLD, Colour, DIM, PLAIN, Screen, Span, Style, coloured};
 use crate::names;
@@ -23,14 +23,23 @@ const KEYS: &str = "q quits ";
 /// Columns that the rates take, with their frame.
 const RATES_WIDTH: usize = 30;
 
+/// Columns that a number of a tenant takes.
+const TENANT_WIDTH: usize = 12;
+
 /// Draws everything.
 pub(super) fn view(screen: &mut Screen, model: &Model) {
     let mut rest = screen.area();
     draw_title(screen, rest.take_lines(1), model);
     draw_memory(screen, rest.take_lines(5), model);
-    let [rates, stages] = rest.take_lines(12).split_at(RATES_WIDTH);
-    draw_rates(screen, rates, model);
-    draw_stages(screen, stages, model);
+    let (middle, tenants) = (rest.take_lines(12), model.tenant_rows());
+    if tenants.is_empty() {
+        let [rates, stages] = middle.split_at(RATES_WIDTH);
+        draw_rates(screen, rates, model);
+        draw_stages(screen, stages, model);
+    } else {
+        // A memory node has neither requests of its own nor faults.
+        draw_tenants(screen, middle, &tenants);
+    }
     let extras = lines_of(extra_pieces(model), rest.width);
     let extra = rest.take_lines(extras.len());
     extras.iter().enumerate().for_each(|(number, line)| screen.write(extra, number, line));
@@ -103,6 +112,21 @@ fn draw_stages(screen: &mut Screen, area: Area, model: &Model) {
     }
 }
 
+/// The tenants with most use, as many as there are lines. Names take what the numbers leave.
+fn draw_tenants(screen: &mut Screen, area: Area, tenants: &[TenantRow]) {
+    let inner = screen.frame(area, &format!(" tenants: {} ", tenants.len()));
+    let width = inner.width.saturating_sub(1 + TENANT_WIDTH * TENANT_HEADS.len());
+    let row = |name: &str, cells: [&str; TENANT_HEADS.len()], style: Style| {
+        let name: String = name.chars().take(width).collect();
+        let cells = cells.map(|cell| format!("{cell:>TENANT_WIDTH$}")).concat();
+        [Span::new(format!(" {name:<width$}"), style), Span::new(cells, style)]
+    };
+    screen.write(inner, 0, &row("tenant", TENANT_HEADS, DIM));
+    for (number, tenant) in tenants.iter().enumerate() {
+        screen.write(inner, number + 1, &row(&tenant.name, tenant.cells.each_ref().map(String::as_str), PLAIN));
+    }
+}
+
 /// Why the numbers stand still, or else what only this kind of server has: pieces that are not broken.
 fn extra_pieces(model: &Model) -> Vec<Vec<Span>> {
     if let Some(why) = &model.trouble {
@@ -153,7 +177,7 @@ fn draw_curve<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::model::tests::full_model;
+    use crate::top::model::tests::{full_model, node_model};
 
     fn drawn(model: &Model, width: usize, height: usize) -> Vec<String> {
         let mut screen = Screen::new(width, height);
@@ -192,6 +216,20 @@ mod tests {
     }
 
     #[test]
+    fn a_node_shows_its_tenants() {
+        let screen = drawn(&node_model(), 80, 24);
+        let expected = r"
+┌ tenants: 3 ──────────────────────────────────────────────────────────────────┐
+│ tenant                           requests       bytes      memory        shed│
+│ b                                 125 k/s    512 MB/s         0 B        0 /s│
+│ app                              1.00 k/s   4.10 MB/s       3 MiB     2.50 /s│
+│ 10.0.0.9                                -           -       4 KiB           -│
+│                                                                              │";
+        assert_eq!(format!("\n{}", screen[6..12].join("\n")), expected);
+        assert_eq!((screen[17].chars().next(), screen[18].trim()), (Some('└'), "node spaces 3"));
+    }
+
+    #[test]
     fn trouble_is_told_in_full() {
         let mut model = full_model();
         let why = "nothing serves metrics at 127.0.0.1:9185: start a server with --metrics 127.0.0.1:9185";
@@ -204,6 +242,7 @@ mod tests {
     fn any_size_of_terminal_can_be_drawn_on() {
         for (width, height) in [(1, 1), (10, 3), (40, 12), (79, 23), (300, 100)] {
             assert_eq!(drawn(&full_model(), width, height).len(), height);
+            assert_eq!(drawn(&node_model(), width, height).len(), height);
         }
     }
 

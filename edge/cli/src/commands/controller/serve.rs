@@ -12,8 +12,8 @@ use yonder_controller::{
     ControllerClient, ControllerServer, EmbeddedStore, EtcdAccess, EtcdStore, Leadership, Store, StoreError,
 };
 use yonder_identity::{Credential, Role};
-use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Sample};
-use yonder_placement::{Config, NodeCondition, NodeView};
+use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Sample, Tenant};
+use yonder_placement::{Config, NodeCondition, NodeView, TenantView};
 
 use crate::args::{ServeArgs, as_user};
 
@@ -152,9 +152,13 @@ fn serve_metrics(
     let client = ControllerClient::new(&reachable(controller).to_string(), METRICS_TIMEOUT);
     let client = Mutex::new(client.with_credential(credential.clone()));
     let sample = move || {
-        let asked = client.lock().unwrap_or_else(PoisonError::into_inner).nodes();
+        let mut client = client.lock().unwrap_or_else(PoisonError::into_inner);
         // A controller that ends, or waits for its store, shows nothing rather than no nodes.
-        Sample { extra: asked.map_or_else(|_| Vec::new(), |nodes| metrics(&nodes)), ..Sample::default() }
+        let Ok(nodes) = client.nodes() else { return Sample::default() };
+        let mut extra = metrics(&nodes);
+        let tenants = client.tenants().unwrap_or_default();
+        extra.extend(Tenant::controller_metrics(tenants.into_iter().map(tenant).collect()));
+        Sample { extra, ..Sample::default() }
     };
     Ok(bound.serve(Arc::new(sample), credential)?)
 }
@@ -169,8 +173,23 @@ fn reachable(mut address: SocketAddr) -> SocketAddr {
     address
 }
 
+/// What is shown of a tenant.
+fn tenant(view: TenantView) -> Tenant {
+    Tenant {
+        name: view.tenant,
+        requests: view.requests,
+        bytes: view.bytes,
+        shed: view.shed,
+        work_ns: view.work_ns,
+        spaces: view.spaces,
+        connections: view.connections,
+        reserved_bytes: view.reserved_bytes,
+        memory_bytes: view.memory_bytes,
+    }
+}
+
 fn metrics(nodes: &[NodeView]) -> Vec<Extra> {
-    let gauge = |name, value, help| Extra { name, help, kind: ExtraKind::Gauge, value };
+    let gauge = |name, value, help| Extra::new(name, ExtraKind::Gauge, value, help);
     let count = |condition| nodes.iter().filter(|node| node.condition == condition).count() as u64;
     let sum = |of: fn(&NodeView) -> u64| nodes.iter().map(of).sum();
     vec![
