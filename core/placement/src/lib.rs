@@ -32,8 +32,10 @@ mod outcomes;
 mod place;
 mod record;
 mod requests;
+mod rights;
 mod state;
 mod tenants;
+mod views;
 
 #[cfg(test)]
 mod model;

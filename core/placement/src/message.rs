@@ -8,7 +8,9 @@ use yonder_wire::Rights;
 
 use crate::names::{Capability, Key, MoveId, NodeId, Pid};
 use crate::record::{Capabilities, Keys};
+use crate::rights;
 use crate::tenants::{TenantReport, TenantView};
+pub use crate::views::{NodeCondition, NodeView, SpaceView};
 
 /// What a node says of itself when it registers; the same for as long as it runs.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -328,62 +330,6 @@ pub struct Placement {
     pub capability: Capability,
 }
 
-/// How a node is seen by the controller.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct NodeView {
-    /// Its number.
-    pub node: NodeId,
-    /// What it is called, in a cluster in which nodes have names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub name: Option<String>,
-    /// Where it is reached.
-    pub urls: Vec<String>,
-    /// How it is.
-    pub condition: NodeCondition,
-    /// Bytes of its memory.
-    pub memory_bytes: u64,
-    /// Bytes of memory that nothing uses, as it last said.
-    pub free_bytes: u64,
-    /// Bytes of all allocations, roughly.
-    pub committed_bytes: u64,
-    /// Regions that it owns.
-    pub regions: u64,
-    /// Those of them that are moving away.
-    pub regions_leaving: u64,
-}
-
-/// How an address space is seen by the controller.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub struct SpaceView {
-    /// Its number.
-    pub pid: Pid,
-    /// Regions that it has.
-    pub regions: u64,
-    /// Bytes of all its allocations, roughly, and rather too many than too few.
-    pub allocated_bytes: u64,
-    /// The nodes that have a region of it, each once.
-    pub nodes: Vec<NodeId>,
-    /// The program that has made it, in a cluster in which programs have names.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub tenant: Option<String>,
-}
-
-/// How a node is.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum NodeCondition {
-    /// It serves.
-    Serving,
-    /// Its regions are moving away.
-    Draining,
-    /// It has no regions and gets none.
-    Drained,
-    /// It is not connected; its lease is not over.
-    Silent,
-    /// Its lease is over. What it had is lost unless it comes back.
-    Lost,
-}
-
 /// Why nothing was done.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
 #[serde(rename_all = "kebab-case")]
@@ -484,22 +430,4 @@ pub enum Refusal {
         /// What there is too much of.
         cause: String,
     },
-}
-
-mod rights {
-    //! [`Rights`] as the number that they have in requests to nodes.
-
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-    use yonder_wire::Rights;
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field so")]
-    pub(super) fn serialize<S: Serializer>(rights: &Rights, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u32(*rights as u32)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rights, D::Error> {
-        let number = u32::deserialize(deserializer)?;
-        Rights::from_number(number).ok_or_else(|| D::Error::custom("rights are 1, 2 or 3"))
-    }
 }

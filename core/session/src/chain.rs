@@ -7,8 +7,8 @@
 //! Who touches what: a session does not change but for what follows it, which is set once, by the one who has the
 //! renewal. A chain's fields are single words that any lane may read and write.
 //!
-//! Invariant: no two lanes of a chain have one number, and the chain's sessions none in common. A forked child has copies
-//! of both, so it seals nothing with what its parent has made.
+//! Invariant: no two lanes of a chain have one number, and the chain's sessions none in common. A forked child has
+//! copies of both, so it seals nothing with what its parent has made.
 
 use core::fmt;
 use core::net::IpAddr;

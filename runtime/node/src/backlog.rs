@@ -131,8 +131,8 @@ impl Backlog {
         self.rounds.len() == 0
     }
 
-    /// Puts something of `source` behind what it has here. While there is no room, what came last goes of the party that
-    /// takes most: `lost` is told whose accounts those are.
+    /// Puts something of `source` behind what it has here. While there is no room, what came last goes of the party
+    /// that takes most: `lost` is told whose accounts those are.
     pub(crate) fn put(&mut self, source: Source, stored: Stored, mut lost: impl FnMut(AccountNumber)) {
         let known = self.rounds.len_of(source) > 0 || self.rounds.waiting_parties() < PARTIES_MAX;
         let source = if known { source } else { OTHERS };

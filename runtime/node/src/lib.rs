@@ -13,14 +13,14 @@
 //!
 //! A thread that panics ends the process (`crash`).
 //!
-//! Files: `bound` is a node before it serves, and `sandbox` what it may do then; `memory` has the bytes, `quiet` says
-//! when freed ones may be used again; `datagram` and `event_loop` with `connection` are data threads, which
-//! `serve` by the same code; `slow` is the slow path's thread and `extend` the one that runs offloads, `forward` the
-//! way to them, which `turns` keeps fair, and back; `rounds` is how all queues are kept fair, `backlog` that of
-//! datagrams; `control` and `listen` are where clients come in, and `connections` and `source` say how many of whom,
-//! `gate` who they are, by sessions that `sessions` makes and `revoked` ends. With a controller, which places regions of
-//! address spaces on several nodes: `controller` joins it, `agent` does what it says, by errands to the slow path
-//! (`errand`), and `carrier` moves a region to another node.
+//! Files: `config` is what is set of a node, `bound` a node before it serves, and `sandbox` what it may do then;
+//! `memory` has the bytes, `quiet` says when freed ones may be used again; `datagram` and `event_loop` with
+//! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and `extend` the one
+//! that runs offloads, `forward` the way to them, which `turns` keeps fair, and back; `rounds` is how all queues are
+//! kept fair, `backlog` that of datagrams; `control` and `listen` are where clients come in, and `connections` and
+//! `source` say how many of whom, `gate` who they are, by sessions that `sessions` makes and `revoked` ends. With a
+//! controller, which places regions of address spaces on several nodes: `controller` joins it, `agent` does what it
+//! says, by errands to the slow path (`errand`), and `carrier` moves a region to another node.
 //!
 //! Neighbours: `core/board` decides, `core/wire` is the protocol; `runtime/fabric` has the clients and the lanes
 //! between nodes, `runtime/controller` the link to the controller.
@@ -32,6 +32,7 @@ mod atomic;
 mod backlog;
 mod bound;
 mod carrier;
+mod config;
 mod connection;
 mod connections;
 mod control;
@@ -62,7 +63,6 @@ mod source;
 mod stats;
 mod turns;
 
-use std::num::NonZeroUsize;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -73,14 +73,15 @@ use std::{io, thread};
 
 use rand::TryRngCore;
 use rand::rngs::OsRng;
-use yonder_board::{NodeCore, NodeKey, PageSize, SlowPath, Source, SpaceLimits};
+use yonder_board::{NodeCore, NodeKey, SlowPath, Source};
 use yonder_controller::{LinkCondition, NodeLink};
-use yonder_identity::{Credential, Places};
+use yonder_identity::Places;
 use yonder_mapping::{Inherited, LockedBox};
 use yonder_session::NodeSecret;
 use yonder_units::{Nanos, Narrow};
-use yonder_wire::{LEASE_MS_MAX, Welcome};
+use yonder_wire::Welcome;
 
+use config::SILENT_DIVISOR;
 use connections::Connections;
 use errand::Errands;
 use event_loop::{EventLoop, Inbox, Poll};
@@ -95,6 +96,7 @@ use stats::Counters;
 use turns::Party;
 
 pub use bound::BoundNode;
+pub use config::NodeConfig;
 pub use controller::ControllerConfig;
 pub use error::NodeError;
 pub use listen::{Listen, ListenError, parse_listen};
@@ -102,98 +104,8 @@ pub use polling::Polling;
 pub use stats::NodeStats;
 pub use yonder_board::{TenantLimits, TenantUse};
 
-/// Most connections at a time by default.
-const CONNECTIONS_DEFAULT_MAX: usize = 1024;
-/// Connections that have not greeted: one to so many that have.
-const SILENT_DIVISOR: usize = 8;
-/// Most data threads of a kind that a node chooses by itself.
-const DATA_THREADS_DEFAULT_MAX: usize = 8;
-/// A node has at least so many pages by default: a small one has smaller pages.
-const PAGES_DEFAULT_MIN: u64 = 64;
-/// Smallest page.
-const PAGE_BYTES_MIN: u64 = 4 << 10;
 /// Executed operations that a data thread remembers: for a second or so, at full speed.
 const RECENT_MAX: usize = 1 << 18;
-/// Most address spaces of clients.
-const SPACES_MAX: usize = 1 << 16;
-
-/// What a node serves, and where.
-#[derive(Clone, Debug)]
-pub struct NodeConfig {
-    /// Where clients connect; at least one address.
-    pub listen: Vec<Listen>,
-    /// Bytes of memory, rounded up to whole pages.
-    pub memory_bytes: u64,
-    /// Bytes of a page, a power of two from 4 KiB to 1 GiB; `None` takes 4 MiB, or less for a small memory.
-    pub page_bytes: Option<u64>,
-    /// Data threads for datagrams, and as many for streams; `None` takes half of the CPUs, at least one and at most
-    /// eight.
-    pub data_threads: Option<NonZeroUsize>,
-    /// What data threads do while there is nothing to do.
-    pub polling: Polling,
-    /// The controller that the node serves, if it is one of several.
-    pub controller: Option<ControllerConfig>,
-    /// Who the node is, and by which it knows others; `None` where there are no strangers.
-    pub credential: Option<Arc<Credential>>,
-    /// Connections at a time, not 0; the limit of open files may lower it. One source has half of them at most.
-    pub connections_max: usize,
-    /// Lease of an address space whose client asks for none.
-    pub lease_default: Duration,
-    /// Longest lease that a client may ask for.
-    pub lease_max: Duration,
-    /// What each tenant may have and do whose identity says nothing of it; without names, each host.
-    pub tenant_limits: TenantLimits,
-}
-
-impl NodeConfig {
-    /// A node of `memory_bytes` at `listen`, with as many data threads as fit the machine, which sleep when idle for
-    /// long.
-    #[must_use]
-    pub fn new(listen: Vec<Listen>, memory_bytes: u64) -> Self {
-        Self {
-            listen,
-            memory_bytes,
-            page_bytes: None,
-            data_threads: None,
-            polling: Polling::default(),
-            controller: None,
-            credential: None,
-            connections_max: CONNECTIONS_DEFAULT_MAX,
-            lease_default: Duration::from_millis(LEASE_MS_MAX.into()),
-            lease_max: Duration::from_millis(LEASE_MS_MAX.into()),
-            tenant_limits: TenantLimits::default(),
-        }
-    }
-
-    /// As many connections as are wanted, and as the limit of open files allows beside silent ones and what the process
-    /// itself needs.
-    fn connections_max(&self) -> usize {
-        const OWN_FILES: u64 = 64;
-        let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
-        let most = limit.saturating_sub(OWN_FILES).min(u64::from(u32::MAX)).narrow_usize();
-        self.connections_max.min(most - most / SILENT_DIVISOR).max(1)
-    }
-
-    fn space_limits(&self) -> SpaceLimits {
-        let ms = |lease: Duration| u32::try_from(lease.as_millis()).unwrap_or(u32::MAX).max(1);
-        let (lease_default_ms, lease_max_ms) = (ms(self.lease_default.min(self.lease_max)), ms(self.lease_max));
-        SpaceLimits { spaces_max: SPACES_MAX, lease_default_ms, lease_max_ms }
-    }
-
-    fn data_threads(&self) -> usize {
-        let cpus = thread::available_parallelism().map_or(1, NonZeroUsize::get);
-        self.data_threads.map_or((cpus / 2).clamp(1, DATA_THREADS_DEFAULT_MAX), NonZeroUsize::get)
-    }
-
-    fn page_size(&self) -> Result<PageSize, NodeError> {
-        let fitting = || {
-            let bytes = (self.memory_bytes / PAGES_DEFAULT_MIN).clamp(PAGE_BYTES_MIN, PageSize::DEFAULT.bytes());
-            1 << bytes.ilog2()
-        };
-        let bytes = self.page_bytes.unwrap_or_else(fitting);
-        PageSize::new(bytes).ok_or(NodeError::PageSize(bytes))
-    }
-}
 
 /// What all threads of a node share.
 #[derive(Debug)]

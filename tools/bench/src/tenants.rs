@@ -1,12 +1,12 @@
 //! `bench tenants`: what a tenant of a memory node gets beside one that does all it can to be in its way.
 //!
 //! The node runs inside this process, with one data thread of each kind, under the identities of a cluster that is made
-//! for it. The victim keeps some reads under way all the time: alone, beside a *twin*, which is a second tenant that does
-//! just the same, and beside each attack, which has threads, lanes and an identity of its own. What it gets beside the
-//! twin is its fair share.
+//! for it. The victim keeps some reads under way all the time: alone, beside a *twin*, which is a second tenant that
+//! does just the same, and beside each attack, which has threads, lanes and an identity of its own. What it gets beside
+//! the twin is its fair share.
 //!
-//! Clients and node share the CPUs of one machine. So that it is the node's turns that are measured and not those of its
-//! scheduler, all threads of an attack together have the weight of the twin's one: each is as nice as that takes.
+//! Clients and node share the CPUs of one machine. So that it is the node's turns that are measured and not those of
+//! its scheduler, all threads of an attack together have the weight of the twin's one: each is as nice as that takes.
 
 mod attack;
 
