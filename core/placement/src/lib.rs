@@ -32,6 +32,7 @@ mod outcomes;
 mod place;
 mod record;
 mod requests;
+mod rights;
 mod state;
 mod tenants;
 

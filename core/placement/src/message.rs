@@ -8,6 +8,7 @@ use yonder_wire::Rights;
 
 use crate::names::{Capability, Key, MoveId, NodeId, Pid};
 use crate::record::{Capabilities, Keys};
+use crate::rights;
 use crate::tenants::{TenantReport, TenantView};
 
 /// What a node says of itself when it registers; the same for as long as it runs.
@@ -484,22 +485,4 @@ pub enum Refusal {
         /// What there is too much of.
         cause: String,
     },
-}
-
-mod rights {
-    //! [`Rights`] as the number that they have in requests to nodes.
-
-    use serde::de::Error;
-    use serde::{Deserialize, Deserializer, Serializer};
-    use yonder_wire::Rights;
-
-    #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field so")]
-    pub(super) fn serialize<S: Serializer>(rights: &Rights, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_u32(*rights as u32)
-    }
-
-    pub(super) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Rights, D::Error> {
-        let number = u32::deserialize(deserializer)?;
-        Rights::from_number(number).ok_or_else(|| D::Error::custom("rights are 1, 2 or 3"))
-    }
 }
