@@ -48,7 +48,8 @@ fn key(path: &Path) -> Arc<Credential> {
 }
 
 fn serve(credential: &Arc<Credential>) -> MetricsServer {
-    let items = Extra { name: "yonder_test_items", help: "Items.", kind: ExtraKind::Gauge, labels: Vec::new(), value: 7 };
+    let items =
+        Extra { name: "yonder_test_items", help: "Items.", kind: ExtraKind::Gauge, labels: Vec::new(), value: 7 };
     let sample = move || Sample { extra: vec![items.clone()], ..Sample::default() };
     bind("127.0.0.1:0").unwrap().serve(Arc::new(sample), Some(Arc::clone(credential))).unwrap()
 }
@@ -152,7 +153,8 @@ fn top_says_why_it_is_not_let_in() {
 fn a_server_that_asks_for_nothing_is_looked_at_without_anything() {
     let mut cluster = Cluster::new();
     let operator = load(&cluster.add(Role::Operator, "me"));
-    let items = Extra { name: "yonder_test_items", help: "Items.", kind: ExtraKind::Gauge, labels: Vec::new(), value: 7 };
+    let items =
+        Extra { name: "yonder_test_items", help: "Items.", kind: ExtraKind::Gauge, labels: Vec::new(), value: 7 };
     let sample = move || Sample { extra: vec![items.clone()], ..Sample::default() };
     let server = yonder_metrics::serve("127.0.0.1:0", Arc::new(sample)).unwrap();
     top(&server, Shows::IfAsked(Arc::clone(&operator))).unwrap();
