@@ -78,7 +78,9 @@ impl SlowPath {
         };
         let memory = taken.inspect_err(|_| self.unreserve(pid, pages.into()))?;
         if let Err(code) = self.board.count_mapped(self.payer_of(pid), memory.len()) {
-            memory.into_iter().for_each(|page| self.pool.give_back(page));
+            for page in memory {
+                self.pool.give_back(page);
+            }
             self.unreserve(pid, pages.into());
             return Err(code);
         }

@@ -293,7 +293,9 @@ impl SlowPath {
         }
         let memory = self.take_pages(u32::try_from(pages.len()).map_err(|_| ErrorCode::OutOfMemory)?, shell)?;
         if let Err(code) = self.board.count_mapped(self.payer_of(pid), memory.len()) {
-            memory.into_iter().for_each(|page| self.pool.give_back(page));
+            for page in memory {
+                self.pool.give_back(page);
+            }
             return Err(code);
         }
         for (page, memory) in pages.into_iter().zip(memory) {
