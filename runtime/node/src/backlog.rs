@@ -1,8 +1,8 @@
 //! [`Backlog`]: datagrams that a data thread has received and not executed, when more come than it executes.
 //!
 //! The kernel keeps what comes in one line for all, and when that is full it drops whatever comes next: a sender with
-//! few requests loses them to one with many. So a thread that has full batches from several senders takes them in here
-//! faster than it executes them, drops from those that have most, and executes in [`Rounds`] of the senders.
+//! few requests loses them to one with many. So a thread to which several send more than a few at once takes them in
+//! here faster than it executes them, drops from those that have most, and executes in [`Rounds`] of the senders.
 //!
 //! Invariant: it is bounded in bytes, which count for each message too, from however many senders they come.
 

@@ -29,6 +29,8 @@ const DATAGRAM_BYTES: usize = 64 << 10;
 /// Datagrams after which no more are taken in before some are executed, while there is a backlog. Those that have come
 /// as trains may be more by what one batch has.
 const TAKEN_MAX: usize = 256;
+/// Datagrams that are executed at once while several senders meet: the next one waits for no more of them.
+const CROWDED_MAX: usize = 8;
 /// For how long after two senders have met there may be a backlog.
 const CROWD_TIME: Nanos = 100_000_000;
 /// Whoever is so far beyond its limit is not even answered.
@@ -62,8 +64,8 @@ pub(crate) fn serve(server: Server, socket: &Arc<UdpSocket>, polling: Polling) {
             Ok(filled) => {
                 waiting.end();
                 // A train is one of what was filled, and has many.
-                let is_full = filled == BATCH_DATAGRAMS || received.datagrams().count() >= BATCH_DATAGRAMS;
-                if has_backlog || (is_full && desk.is_crowded()) {
+                let are_many = || received.datagrams().count() > CROWDED_MAX;
+                if has_backlog || (desk.is_crowded() && are_many()) {
                     desk.take_in(&mut received, filled);
                     desk.serve_backlog();
                 } else {
@@ -155,13 +157,13 @@ impl Desk<'_> {
         matches!(admission, Admission::From(due) if due.saturating_sub(now) >= DEAF_AFTER)
     }
 
-    /// Executes as much of the backlog as one batch has.
+    /// Executes some of the backlog.
     fn serve_backlog(&mut self) {
         let shared = Arc::clone(&self.server.shared);
         let mut batch = Batch::default();
         let visit = Server::begin(&shared, self.server.number());
         let now = yonder_clock::now();
-        for _ in 0..BATCH_DATAGRAMS {
+        for _ in 0..CROWDED_MAX {
             let Some((source, Stored { from, account, what })) = self.backlog.next() else { break };
             let spent = batch.bytes();
             match what {
