@@ -68,7 +68,7 @@ fn what_a_server_would_regret_is_refused_at_its_start() {
     let open = ["kv", "--listen", "127.0.0.1:0", "--udp", "0.0.0.0:0"];
     for (args, names) in [
         (&open[..], ["0.0.0.0:0", "--open"]),
-        (&["kv", "--listen", "127.0.0.1:0", "--buffers", "1MiB"], ["1048576 bytes", "--buffers 4MiB"]),
+        (&["kv", "--listen", "127.0.0.1:0", "--buffers", "1MiB"], ["1048576 bytes", "--buffers 5MiB"]),
     ] {
         let ended = yonder.run(args);
         let complaint = ended.complaint(1);
