@@ -105,7 +105,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{HEADER_BYTES, Header, Kind};
+    use crate::{HEADER_BYTES, Header, Kind, PAYLOAD_BYTES_MAX};
 
     fn write(id: u64, length: usize) -> Header {
         Header::request(Kind::Write, id + 1, 0, length as u32)
@@ -167,7 +167,7 @@ mod tests {
         assert_eq!(buffer.pending(), before);
         // What is left moves to the front, where it is behind what was sent.
         buffer.consume(HEADER_BYTES + 8);
-        assert!(compose(&mut buffer, &write(3, MESSAGE_BYTES_MAX - HEADER_BYTES), 3));
+        assert!(compose(&mut buffer, &write(3, PAYLOAD_BYTES_MAX), 3));
         assert_eq!(buffer.message().unwrap().unwrap().header, write(2, 0));
         buffer.consume(HEADER_BYTES);
         assert_eq!(buffer.message().unwrap().unwrap().verify(), Ok(()));
