@@ -217,3 +217,47 @@ fn a_tenant_is_as_fast_as_it_may_and_others_as_they_can() {
         assert!(quick > 3 * slow, "{network:?}: {quick} writes beside {slow}");
     }
 }
+
+/// The lane that was there first once had every turn of its tenant, and the lease of the others ended.
+#[test]
+fn lanes_of_a_tenant_at_its_limit_take_turns() {
+    const ALL: u64 = 60;
+    let mut cluster = Cluster::new(Network::Tcp, |_| {});
+    let session = cluster.tenant("slow", "requests=100");
+    let mut first = cluster.open(&session).unwrap();
+    let space = create(&mut first).unwrap();
+    let address = allocate(&mut first, space, 1, Backing::Now).unwrap();
+    let lanes = [first, cluster.open(&session).unwrap(), cluster.open(&session).unwrap()];
+    let counts = [const { AtomicU64::new(0) }; 3];
+    let done = || counts.iter().map(|count| count.load(Ordering::Relaxed)).sum::<u64>();
+    std::thread::scope(|scope| {
+        for (mut lane, count) in lanes.into_iter().zip(&counts) {
+            let done = &done;
+            scope.spawn(move || {
+                while done() < ALL {
+                    write(&mut lane, space, address).unwrap();
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    let counts = counts.map(AtomicU64::into_inner);
+    assert!(counts.iter().all(|count| *count >= ALL / 6), "{counts:?}");
+}
+
+/// Leases are renewed, and memory is given back, however much a tenant owes for other work.
+#[test]
+fn a_tenant_that_owes_work_keeps_its_address_spaces() {
+    let mut cluster = Cluster::new(Network::Udp, |_| {});
+    let session = cluster.tenant("busy", "work=1us");
+    let mut lane = cluster.open(&session).unwrap();
+    let space = create(&mut lane).unwrap();
+    // It owes ten seconds, which is as much as it can.
+    assert!(cluster.usage("busy").work_ns > 1000);
+    let began = Instant::now();
+    for _ in 0..5 {
+        ask(&mut lane, Kind::Ping, space, 0, &[]).unwrap();
+    }
+    ask(&mut lane, Kind::DestroySpace, space, 0, &[]).unwrap();
+    assert!(began.elapsed() < Duration::from_secs(4), "it waited until its debt was paid");
+}
