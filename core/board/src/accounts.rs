@@ -30,8 +30,9 @@ const WAY: usize = 8;
 const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 /// How much faster than its rate a tenant may be for a moment.
 const BURST: NodeTime = 20_000_000;
-/// Longest time that a debt of requests and bytes takes to be paid, and one of work. What cannot wait is no work that
-/// anyone is put off for ([`may_be_put_off`]).
+/// Longest time that a debt of requests and bytes takes to be paid, and one of work: limits of less than one request,
+/// or one message, in that time are kept so far only. What cannot wait is no work that anyone is put off for
+/// ([`may_be_put_off`]).
 const DEBT_MAX: NodeTime = 500_000_000;
 const DEBT_OF_WORK_MAX: NodeTime = 10_000_000_000;
 /// No limit.
@@ -128,7 +129,7 @@ pub struct Account {
 pub struct TenantUse {
     /// Requests answered.
     pub requests: u64,
-    /// Bytes read and written.
+    /// Bytes of messages, both ways.
     pub bytes: u64,
     /// Requests refused, or dropped, because of a limit.
     pub shed: u64,

@@ -20,7 +20,7 @@ pub struct TenantLimits {
     pub memory_bytes: Option<u64>,
     /// Requests in a second.
     pub requests: Option<u32>,
-    /// Bytes read and written in a second.
+    /// Bytes of messages in a second, both ways.
     pub bytes: Option<u64>,
     /// Time of the slow path and of offloads in a second.
     pub work: Option<Duration>,

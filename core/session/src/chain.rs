@@ -42,7 +42,7 @@ pub struct Session {
 }
 
 /// Whether this is the process that has made something: what is forked has copies of it.
-pub trait Home: fmt::Debug + Send + Sync {
+pub trait Process: fmt::Debug + Send + Sync {
     /// Whether it is. Neither allocates nor waits.
     fn is_here(&self) -> bool;
 }
@@ -58,7 +58,7 @@ pub struct Chain {
     pub(crate) is_silent: AtomicBool,
     pub(crate) silent: Nanos,
     /// The process whose lanes they are; `None` where nothing forks.
-    home: Option<Box<dyn Home>>,
+    process: Option<Box<dyn Process>>,
 }
 
 /// Which session of a chain was made last, and when another one is to be made.
@@ -130,21 +130,21 @@ impl Chain {
             heard: AtomicU64::new(first.time),
             is_silent: AtomicBool::new(false),
             silent: times.silent,
-            home: None,
+            process: None,
         }
     }
 
     /// The same, whose lanes are those of one process: in a child of it they seal nothing, and no others are given.
     #[must_use]
-    pub fn at_home(first: &Session, times: RenewalTimes, home: impl Home + 'static) -> Self {
-        Self { home: Some(Box::new(home)), ..Self::new(first, times) }
+    pub fn of_process(first: &Session, times: RenewalTimes, process: impl Process + 'static) -> Self {
+        Self { process: Some(Box::new(process)), ..Self::new(first, times) }
     }
 
     /// Whether this is the process whose lanes they are.
     #[inline]
     #[must_use]
     pub fn is_here(&self) -> bool {
-        self.home.as_ref().is_none_or(|home| home.is_here())
+        self.process.as_ref().is_none_or(|process| process.is_here())
     }
 
     /// A number that no lane has had; `None` once there are none, and in a child of the process.

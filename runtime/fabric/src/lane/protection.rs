@@ -15,7 +15,7 @@ use yonder_identity::{Credential, Expected, HandshakeError, Role, connect};
 use yonder_mapping::ForkMark;
 pub(super) use yonder_session::Protector;
 use yonder_session::{
-    Chain, GrantBytes, Home, Protection, Renewal, RenewalTimes, Session, SessionGrant, SessionRequest,
+    Chain, GrantBytes, Process, Protection, Renewal, RenewalTimes, Session, SessionGrant, SessionRequest,
 };
 use yonder_units::saturating_nanos;
 
@@ -62,7 +62,7 @@ pub(crate) enum Renewed {
 #[derive(Debug)]
 struct Here(ForkMark);
 
-impl Home for Here {
+impl Process for Here {
     #[inline]
     fn is_here(&self) -> bool {
         self.0.is_here()
@@ -224,8 +224,8 @@ fn dial(address: SocketAddr, own: Option<IpAddr>) -> io::Result<TcpStream> {
 
 impl Line {
     /// The line that begins with a session, whose lanes are those of a process.
-    fn new(address: SocketAddr, first: Arc<Session>, times: RenewalTimes, home: impl Home + 'static) -> Self {
-        let chain = Arc::new(Chain::at_home(&first, times, home));
+    fn new(address: SocketAddr, first: Arc<Session>, times: RenewalTimes, process: impl Process + 'static) -> Self {
+        let chain = Arc::new(Chain::of_process(&first, times, process));
         Self { address, chain, renewal: Mutex::new(Renewal::new(first, yonder_clock::now())) }
     }
 

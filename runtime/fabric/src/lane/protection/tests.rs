@@ -13,7 +13,7 @@ use super::*;
 #[derive(Clone, Debug)]
 struct Mark(Arc<ForkMark>);
 
-impl Home for Mark {
+impl Process for Mark {
     fn is_here(&self) -> bool {
         self.0.is_here()
     }
