@@ -10,9 +10,10 @@ use std::collections::VecDeque;
 
 use yonder_board::{AccountNumber, Source};
 use yonder_datagram::Address;
-use yonder_wire::{ErrorCode, Header, Message, WireError, split, split_proven};
+use yonder_wire::{ErrorCode, Header};
 
 use crate::gate::Wrap;
+use crate::kept::Kept;
 use crate::rounds::{Rounds, Waiting};
 
 /// Bytes of all that waits, with what each item takes beside its message.
@@ -42,20 +43,15 @@ pub(crate) struct Stored {
 #[derive(Debug)]
 pub(crate) enum What {
     /// To execute a message that was let in.
-    Execute { bytes: Box<[u8]>, wrap: Wrap },
+    Execute(Kept, Wrap),
     /// To tell its sender why one was not.
     Refuse(Box<Header>, ErrorCode),
 }
 
 impl What {
-    /// A copy of a message that was let in.
-    pub(crate) fn execute(message: &Message<'_>, wrap: Wrap) -> Self {
-        Self::Execute { bytes: message.as_bytes().into(), wrap }
-    }
-
     fn bytes(&self) -> usize {
         match self {
-            Self::Execute { bytes, .. } => bytes.len(),
+            Self::Execute(kept, _) => kept.bytes(),
             Self::Refuse(..) => size_of::<Header>(),
         }
     }
@@ -104,15 +100,6 @@ impl Stored {
     fn bytes(&self) -> usize {
         COST_OF_ITEM + self.what.bytes()
     }
-}
-
-/// The message in the bytes that [`What::execute`] has kept.
-pub(crate) fn message_in(bytes: &[u8], wrap: Wrap) -> Message<'_> {
-    let split: fn(&[u8]) -> Result<Option<Message<'_>>, WireError> = match wrap {
-        Wrap::Plain => split,
-        Wrap::Protected { .. } => split_proven,
-    };
-    split(bytes).ok().flatten().expect("a whole message was put here")
 }
 
 /// The datagrams of one thread.
@@ -166,10 +153,17 @@ impl Backlog {
 
 #[cfg(test)]
 mod tests {
+    use yonder_units::Narrow;
+    use yonder_wire::{HEADER_BYTES, Kind, split};
+
     use super::*;
 
+    /// An item whose message has so many bytes.
     fn stored(bytes: usize) -> Stored {
-        let what = What::Execute { bytes: vec![0; bytes].into(), wrap: Wrap::Plain };
+        let payload = vec![0; bytes - HEADER_BYTES];
+        let header = Header::request(Kind::Write, 1, 0, payload.len().narrow_u32()).seal(&payload);
+        let whole = [&header[..], &payload].concat();
+        let what = What::Execute(Kept::new(&split(&whole).unwrap().unwrap()), Wrap::Plain);
         Stored { from: Address::NONE, account: AccountNumber::SHARED, what }
     }
 

@@ -14,9 +14,10 @@ use yonder_datagram::{Address, DATAGRAM_BYTES_MAX, ReceiveBatch, SendBatch, Wait
 use yonder_units::Nanos;
 use yonder_wire::{Direction, ErrorCode, Header, Kind, Message};
 
-use crate::backlog::{Backlog, Stored, What, message_in};
+use crate::backlog::{Backlog, Stored, What};
 use crate::forward::AnswerTo;
 use crate::gate::{Arrived, Wrap, tenant_of};
+use crate::kept::Kept;
 use crate::polling::{Polling, Waiting};
 use crate::serve::{Asker, Served, Server, refuse};
 use crate::source;
@@ -130,7 +131,7 @@ impl Desk<'_> {
                             shared.board.accounts().get(account).shed(1);
                             continue;
                         }
-                        (source, account, What::execute(&message, wrap))
+                        (source, account, What::Execute(Kept::new(&message), wrap))
                     }
                     Arrived::Refused(request, code) => {
                         (STRANGERS, AccountNumber::SHARED, What::Refuse(Box::new(request), code))
@@ -167,8 +168,8 @@ impl Desk<'_> {
             let Some((source, Stored { from, account, what })) = self.backlog.next() else { break };
             let spent = batch.bytes();
             match what {
-                What::Execute { bytes, wrap } => {
-                    self.execute(&message_in(&bytes, wrap), Asker { wrap, account }, &from, now, &mut batch);
+                What::Execute(kept, wrap) => {
+                    self.execute(&kept.message(), Asker { wrap, account }, &from, now, &mut batch);
                 }
                 What::Refuse(request, code) => self.refuse(&request, code, &from, now, &mut batch),
             }

@@ -14,10 +14,11 @@ use std::time::Duration;
 use rustix::net::SendFlags;
 use yonder_board::{Source, needs_capability};
 use yonder_datagram::{Address, DATAGRAM_BYTES_MAX};
-use yonder_wire::{Header, MESSAGE_BYTES_MAX, Message, PROOF_BYTES, WireError, split, split_proven};
+use yonder_wire::{Header, MESSAGE_BYTES_MAX, Message, PROOF_BYTES};
 
 use crate::event_loop::{Arrival, Inbox};
 use crate::gate::{Gate, Wrap, tenant_of};
+use crate::kept::Kept;
 use crate::source;
 use crate::turns::{Party, Turns};
 
@@ -132,21 +133,10 @@ impl AnswerTo {
 /// A request and where its answer goes.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
-    /// The whole message.
-    pub(crate) bytes: Box<[u8]>,
-    pub(crate) is_proven: bool,
+    pub(crate) kept: Kept,
     /// Whose turn it is.
     pub(crate) party: Party,
     pub(crate) answer_to: AnswerTo,
-}
-
-impl Forwarded {
-    /// The message, as it was put here.
-    pub(crate) fn message(&self) -> Message<'_> {
-        let split: fn(&[u8]) -> Result<Option<Message<'_>>, WireError> =
-            if self.is_proven { split_proven } else { split };
-        split(&self.bytes).ok().flatten().expect("a data thread has put a whole message here")
-    }
 }
 
 /// Where requests wait for the one thread that executes them.
@@ -171,9 +161,7 @@ impl SlowPathQueue {
     /// Puts a copy of `message` into the queue; false if there is no room.
     pub(crate) fn put(&self, message: &Message<'_>, answer_to: AnswerTo) -> bool {
         let (party, lane) = answer_to.sender(&message.header);
-        let (bytes, is_proven) = (message.as_bytes().into(), message.is_proven());
-        let forwarded = Forwarded { bytes, is_proven, party, answer_to };
-        let has_room = self.turns().put(party, lane, forwarded);
+        let has_room = self.turns().put(party, lane, Forwarded { kept: Kept::new(message), party, answer_to });
         self.wake();
         has_room
     }

@@ -49,6 +49,7 @@ mod forward;
 mod gate;
 #[cfg(test)]
 mod held;
+mod kept;
 mod listen;
 mod memory;
 mod polling;

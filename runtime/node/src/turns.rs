@@ -118,10 +118,13 @@ impl Waiting for Lines {
 mod tests {
     use std::sync::Arc;
 
+    use yonder_wire::{Header, Kind, split};
+
     use super::*;
     use crate::event_loop::Inbox;
     use crate::forward::AnswerTo;
     use crate::gate::Wrap;
+    use crate::kept::Kept;
 
     /// A queue into which lanes of hosts put requests that are numbers.
     struct Scene {
@@ -138,15 +141,13 @@ mod tests {
             let source = Source(0);
             let answer_to =
                 AnswerTo::Stream { inbox: Arc::clone(&self.inbox), token: lane, source, wrap: Wrap::Plain, peer: None };
-            self.turns.put(
-                party,
-                Lane::Connection(0, lane),
-                Forwarded { bytes: Box::new([number]), is_proven: false, party, answer_to },
-            )
+            let request = Header::request(Kind::Ping, 1, number.into(), 0).seal(&[]);
+            let kept = Kept::new(&split(&request).unwrap().unwrap());
+            self.turns.put(party, Lane::Connection(0, lane), Forwarded { kept, party, answer_to })
         }
 
         fn order(&mut self) -> Vec<u8> {
-            std::iter::from_fn(|| self.turns.next()).map(|next| next.bytes[0]).collect()
+            std::iter::from_fn(|| self.turns.next()).map(|next| next.kept.message().header.address as u8).collect()
         }
     }
 
