@@ -1,14 +1,15 @@
 //! The target `session`: protected messages on their way to a node, through the hands of someone who keeps, changes,
 //! repeats, splices and makes up what he likes.
 //!
-//! Two lanes of different sessions send; the node opens with its caches and windows. What it accepts was sealed by the
-//! lane that it says, comes from the address of its session, is unchanged, and was not accepted before.
+//! Two lanes of different sessions send to a thread of a node, to another one, or to any; the thread opens with its
+//! cache and windows. What it accepts was sealed by the lane that it says, for it or for any, comes from the address of
+//! the lane's session, is unchanged, and was not accepted before.
 
 use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use yonder_session::{
-    Cipher, Frame, HEADER_BYTES, KeyCache, LaneKeys, NodeSecret, Protection, ReplayWindows, RequestCounter,
+    Cipher, Frame, HEADER_BYTES, Home, KeyCache, LaneKeys, NodeSecret, Protection, ReplayWindows, RequestCounter,
     SessionNumber, TAG_BYTES, open, protected_bytes, seal,
 };
 
@@ -26,6 +27,10 @@ const UNIT: u64 = 1 << 20;
 const SETS: usize = 1;
 /// Lanes that only push others out of the table.
 const OTHERS: u8 = 8;
+/// The thread that opens.
+const THREAD: u16 = 3;
+/// For whom messages are.
+const HOMES: [Home; 3] = [Home::Thread(THREAD), Home::Any, Home::Thread(THREAD + 1)];
 
 const fn address(last: u8) -> Ipv6Addr {
     Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped()
@@ -34,13 +39,16 @@ const fn address(last: u8) -> Ipv6Addr {
 struct Lane {
     number: SessionNumber,
     address: Ipv6Addr,
-    keys: LaneKeys,
+    /// One for each of [`HOMES`].
+    keys: [LaneKeys; HOMES.len()],
     counter: RequestCounter,
 }
 
 /// What was sealed, as it was before and as it went out.
 struct Sent {
     lane: usize,
+    /// Which of [`HOMES`].
+    home: usize,
     plain: Vec<u8>,
     sealed: Vec<u8>,
     counter: u64,
@@ -91,11 +99,12 @@ impl World {
             let protection = if index.is_multiple_of(2) { Protection::Encrypted } else { Protection::Authenticated };
             let number = SessionNumber::new(u32::from(index) + 1, 2, 0).with_lane(1 + index);
             let address = ADDRESSES[usize::from(index) % 2];
-            let keys = secret.session_secret(number, address, cipher, protection).lane(number.lane());
+            let secret = secret.session_secret(number, address, cipher, protection);
+            let keys = HOMES.map(|home| secret.lane(number.lane(), home));
             Lane { number, address, keys, counter: RequestCounter::new() }
         };
         let lanes = (0..2 + OTHERS).map(lane).collect();
-        let (keys, windows) = (KeyCache::new(&secret, cipher), ReplayWindows::with_sets(&secret, SETS, now));
+        let (keys, windows) = (KeyCache::new(&secret, cipher, THREAD), ReplayWindows::with_sets(&secret, SETS, now));
         Self { secret, lanes, sent: Vec::new(), keys, windows, now: now + 2 * UNIT, accepted: HashSet::new() }
     }
 
@@ -109,9 +118,10 @@ impl World {
         let time = self.now.saturating_sub(step.below(4) * UNIT) + step.below(3) * UNIT;
         let counter = lane.counter.next(time).expect("few messages are sent");
         let mut sealed = [&plain[..], &[0; TAG_BYTES]].concat();
-        seal(&lane.keys.requests, lane.number, counter, &mut sealed);
+        let home = if step.once_in(3) { step.index(HOMES.len()) } else { 0 };
+        seal(&lane.keys[home].requests, lane.number, counter, &mut sealed);
         assert_eq!(protected_bytes(&sealed), Some(sealed.len()));
-        self.sent.push(Sent { lane: index, plain, sealed, counter });
+        self.sent.push(Sent { lane: index, home, plain, sealed, counter });
     }
 
     /// Something that was sent arrives, changed by `change`, from its address or another.
@@ -136,7 +146,7 @@ impl World {
     /// Bytes that nobody has sealed, behind a prefix that could be one.
     fn make_up(&mut self, step: &mut Step<'_>, trail: &mut Trail) {
         let mut bytes = vec![step.byte(); step.index(200)];
-        let lead = step.pick(&[0xe3, 0xa3, b'Y']);
+        let lead = step.pick(&[0xe3, 0xa3, 0xe5, 0xa5, b'Y']);
         let number = self.lanes[step.index(self.lanes.len())].number;
         for (place, byte) in bytes.iter_mut().zip([lead].into_iter().chain([0; 3]).chain(number.0.to_le_bytes())) {
             *place = byte;
@@ -153,11 +163,12 @@ impl World {
         };
         let sent = self.sent.iter().find(|sent| sent.sealed == arrived).expect("what was opened was sealed like this");
         let lane = &self.lanes[sent.lane];
-        assert_eq!((opened.number, opened.counter), (lane.number, sent.counter));
+        assert_eq!((opened.number, opened.counter, opened.home), (lane.number, sent.counter, HOMES[sent.home]));
+        assert_ne!(opened.home, Home::Thread(THREAD + 1), "it was for another thread");
         assert_eq!(from, lane.address, "it came from an address that has no key");
         assert_eq!(bytes[20..opened.bytes], sent.plain[20..], "it was changed");
         // Neither the node's own keys for answers nor another lane's open it.
-        assert!(open(&lane.keys.answers, &mut arrived.clone()).is_err());
+        assert!(lane.keys.iter().all(|keys| open(&keys.answers, &mut arrived.clone()).is_err()));
         let is_accepted = self.windows.accept(opened.number, opened.counter, self.now);
         if is_accepted {
             assert!(self.accepted.insert((opened.number.0, opened.counter)), "it was accepted twice");

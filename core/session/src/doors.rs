@@ -2,8 +2,8 @@
 //!
 //! Nothing here is of one client, and nothing grows with their number. A message of a session is opened with the key of
 //! its lane, which is derived from the node's secret, the session's number and the sender's IP address; so the key is a
-//! proof of the address too. [`Gate`](crate::Gate) is one thread's part, for datagrams; a stream whose messages are
-//! protected has a [`ProtectedLane`].
+//! proof of the address too, and of the thread that the message is for. [`Gate`](crate::Gate) is one thread's part, for
+//! datagrams; a stream whose messages are protected has a [`ProtectedLane`].
 //!
 //! All messages of a lane are judged by one [`Table`], whichever thread gets them: an attacker who repeats a message
 //! chooses where from, and with that the thread. What a table does about threads that meet is the shell's affair, as
@@ -20,6 +20,7 @@ use crate::cipher::{Cipher, Protection};
 use crate::counter::AnswerCounter;
 use crate::frame::{Frame, PREFIX_BYTES};
 use crate::grant::SessionGrant;
+use crate::home::Home;
 use crate::number::SessionNumber;
 use crate::numbers::{Numbers, Visitor};
 use crate::replay::ReplayWindows;
@@ -97,14 +98,18 @@ pub enum Wrap {
         protection: Protection,
         /// The address that its keys are good for.
         ip: Ipv6Addr,
+        /// The thread that they are good for.
+        home: Home,
     },
 }
 
 /// The lane of a stream whose messages are protected.
 #[derive(Debug)]
 pub struct ProtectedLane {
-    wrap: Wrap,
     number: SessionNumber,
+    protection: Protection,
+    ip: Ipv6Addr,
+    home: Home,
     keys: LaneKeys,
 }
 
@@ -198,22 +203,33 @@ impl<S: Deref<Target = NodeSecret>, T: Table> Doors<S, T> {
         self.tables[table.narrow_usize()].accept(number, counter, now)
     }
 
-    /// The lane that the message at the start of a stream's bytes claims to be of; [`Doors::open_next`] sees whether it
-    /// is. `None` until its prefix is there.
+    /// The lane that the greeting at the start of a stream's bytes claims to be of; [`Doors::open_next`] sees whether
+    /// it is. `None` until its prefix is there.
     ///
     /// # Errors
-    /// If that is no message of a session that is under way.
+    /// If that is no greeting of a session that is under way.
     pub fn lane_of(&self, received: &[u8], ip: IpAddr, now: Nanos) -> Result<Option<ProtectedLane>, Unwelcome> {
         if received.len() < PREFIX_BYTES {
             return Ok(None);
         }
-        let Frame { number, protection, .. } = Frame::parse(received).ok_or(Unwelcome)?;
+        let Frame { number, protection, .. } =
+            Frame::parse(received).filter(|frame| frame.is_greeting).ok_or(Unwelcome)?;
         if number.lane() == 0 || !number.is_current(self.hours(now)) || !self.are_closed() {
             return Err(Unwelcome);
         }
-        let ip = mapped(ip);
-        let keys = self.secret.session_secret(number, ip, self.rules.cipher, protection).lane(number.lane());
-        Ok(Some(ProtectedLane { wrap: Wrap::Protected { number, protection, ip }, number, keys }))
+        Ok(Some(self.lane_at(number, protection, mapped(ip), Home::Any)))
+    }
+
+    /// The lane, once it was told which thread serves it: everything else is for that.
+    #[must_use]
+    pub fn settled(&self, lane: &ProtectedLane, thread: u16) -> ProtectedLane {
+        let ProtectedLane { number, protection, ip, .. } = *lane;
+        self.lane_at(number, protection, ip, Home::Thread(thread))
+    }
+
+    fn lane_at(&self, number: SessionNumber, protection: Protection, ip: Ipv6Addr, home: Home) -> ProtectedLane {
+        let keys = self.secret.session_secret(number, ip, self.rules.cipher, protection).lane(number.lane(), home);
+        ProtectedLane { number, protection, ip, home, keys }
     }
 
     /// Opens the protected message at the start of `received`: bytes of the message, and those that it took there.
@@ -254,7 +270,8 @@ impl ProtectedLane {
     /// How answers go back.
     #[must_use]
     pub const fn wrap(&self) -> Wrap {
-        self.wrap
+        let Self { number, protection, ip, home, .. } = *self;
+        Wrap::Protected { number, protection, ip, home }
     }
 
     /// Seals the answer of `bytes` at the start of `room`, and returns how long it is then.

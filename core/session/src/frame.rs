@@ -1,7 +1,8 @@
 //! [`Frame`]: the prefix of a protected message, which is all of it that can be read without the key.
 //!
 //! ```text
-//! prefix  20  lead 4: 0xE3 (encrypted) or 0xA3 (authenticated), then the payload's length in 3 bytes
+//! prefix  20  lead 4: 0xE3 (encrypted) or 0xA3 (authenticated), 0xE5 or 0xA5 under the keys for greetings; then the
+//!             payload's length in 3 bytes
 //!             number 8: session and lane
 //!             counter 8: the nonce
 //! body    60
@@ -28,6 +29,9 @@ pub const PAYLOAD_BYTES_MAX: usize = 64 << 10;
 /// The first byte of a message that is encrypted, and of one that is only authenticated.
 const ENCRYPTED: u8 = 0xe3;
 const AUTHENTICATED: u8 = 0xa3;
+/// The same of greetings and welcomes.
+const ENCRYPTED_GREETING: u8 = 0xe5;
+const AUTHENTICATED_GREETING: u8 = 0xa5;
 /// The first bytes of a plain message: magic, version, and nothing.
 const PLAIN: [u8; 4] = [b'Y', b'o', 3, 0];
 
@@ -36,6 +40,8 @@ const PLAIN: [u8; 4] = [b'Y', b'o', 3, 0];
 pub struct Frame {
     /// What was done to the message.
     pub protection: Protection,
+    /// Whether it is under the keys for greetings.
+    pub is_greeting: bool,
     /// Bytes of payload behind the header.
     pub payload_bytes: usize,
     /// The lane that sent it, or that it answers.
@@ -52,15 +58,17 @@ impl Frame {
         let ([lead, length @ ..], rest) = bytes.split_first_chunk::<4>()?;
         let (number, rest) = rest.split_first_chunk()?;
         let (counter, _) = rest.split_first_chunk()?;
-        let protection = match *lead {
-            ENCRYPTED => Protection::Encrypted,
-            AUTHENTICATED => Protection::Authenticated,
+        let (protection, is_greeting) = match *lead {
+            ENCRYPTED => (Protection::Encrypted, false),
+            AUTHENTICATED => (Protection::Authenticated, false),
+            ENCRYPTED_GREETING => (Protection::Encrypted, true),
+            AUTHENTICATED_GREETING => (Protection::Authenticated, true),
             _ => return None,
         };
         let [low, middle, high] = *length;
         let payload_bytes = u32::from_le_bytes([low, middle, high, 0]) as usize;
         let (number, counter) = (SessionNumber(u64::from_le_bytes(*number)), u64::from_le_bytes(*counter));
-        (payload_bytes <= PAYLOAD_BYTES_MAX).then_some(Self { protection, payload_bytes, number, counter })
+        (payload_bytes <= PAYLOAD_BYTES_MAX).then_some(Self { protection, is_greeting, payload_bytes, number, counter })
     }
 
     /// Bytes of the whole message.
@@ -71,9 +79,11 @@ impl Frame {
 
     /// Writes the prefix.
     pub(crate) fn write(&self, prefix: &mut [u8; PREFIX_BYTES]) {
-        let lead = match self.protection {
-            Protection::Encrypted => ENCRYPTED,
-            Protection::Authenticated => AUTHENTICATED,
+        let lead = match (self.protection, self.is_greeting) {
+            (Protection::Encrypted, false) => ENCRYPTED,
+            (Protection::Authenticated, false) => AUTHENTICATED,
+            (Protection::Encrypted, true) => ENCRYPTED_GREETING,
+            (Protection::Authenticated, true) => AUTHENTICATED_GREETING,
         };
         let [low, middle, high, _] = self.payload_bytes.narrow_u32().to_le_bytes();
         prefix[..4].copy_from_slice(&[lead, low, middle, high]);
@@ -102,10 +112,13 @@ mod tests {
 
     use super::*;
 
+    const LEADS: [u8; 4] = [ENCRYPTED, AUTHENTICATED, ENCRYPTED_GREETING, AUTHENTICATED_GREETING];
+
     #[test]
     fn the_layout_is_the_one_of_the_wire() {
         let frame = Frame {
             protection: Protection::Encrypted,
+            is_greeting: false,
             payload_bytes: 0x01_0000,
             number: SessionNumber(0x0807_0605_0403_0201),
             counter: 0x1817_1615_1413_1211,
@@ -116,6 +129,11 @@ mod tests {
         assert_eq!(prefix, expected);
         Frame { protection: Protection::Authenticated, payload_bytes: 0xabcd, ..frame }.write(&mut prefix);
         assert_eq!(prefix[..4], [0xa3, 0xcd, 0xab, 0]);
+        for (protection, lead) in [(Protection::Encrypted, 0xe5), (Protection::Authenticated, 0xa5)] {
+            Frame { protection, is_greeting: true, ..frame }.write(&mut prefix);
+            assert_eq!(prefix[0], lead);
+            assert_eq!(Frame::parse(&prefix), Some(Frame { protection, is_greeting: true, ..frame }));
+        }
         write_plain(&mut prefix);
         assert_eq!(prefix, *b"Yo\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     }
@@ -125,6 +143,7 @@ mod tests {
         let mut prefix = [0; PREFIX_BYTES];
         let longest = Frame {
             protection: Protection::Encrypted,
+            is_greeting: false,
             payload_bytes: PAYLOAD_BYTES_MAX,
             number: SessionNumber(1),
             counter: 1,
@@ -135,7 +154,7 @@ mod tests {
         assert_eq!(protected_bytes(&prefix[..PREFIX_BYTES - 1]), None);
         Frame { payload_bytes: PAYLOAD_BYTES_MAX + 1, ..longest }.write(&mut prefix);
         assert_eq!(Frame::parse(&prefix), None);
-        for lead in (0..=u8::MAX).filter(|lead| ![ENCRYPTED, AUTHENTICATED].contains(lead)) {
+        for lead in (0..=u8::MAX).filter(|lead| !LEADS.contains(lead)) {
             prefix = [0; PREFIX_BYTES];
             prefix[0] = lead;
             assert_eq!(Frame::parse(&prefix), None);
@@ -144,10 +163,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..40), lead in any::<bool>()) {
+        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..40), lead in prop::sample::select(&LEADS[..])) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
-                *first = if lead { ENCRYPTED } else { AUTHENTICATED };
+                *first = lead;
             }
             let Some(frame) = Frame::parse(&bytes) else { return Ok(()) };
             let mut prefix = [0; PREFIX_BYTES];

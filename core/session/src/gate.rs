@@ -16,7 +16,8 @@ use yonder_wire::{ErrorCode, Header, Kind, Message, PROOF_BYTES, split, split_pr
 use crate::counter::AnswerCounter;
 use crate::doors::{Doors, Table, Wrap};
 use crate::frame::Frame;
-use crate::key_cache::KeyCache;
+use crate::home::Home;
+use crate::key_cache::{KeyCache, Opened};
 use crate::seal::seal;
 use crate::secret::NodeSecret;
 
@@ -52,10 +53,11 @@ pub struct Gate<O> {
 }
 
 impl<O: Origin> Gate<O> {
-    /// The part of a thread with this number among those that answer. All calls are to be made with these doors.
+    /// The part of a thread with this number among those that answer: what it is sent is for it, or a greeting. All
+    /// calls are to be made with these doors.
     #[must_use]
     pub fn new<S: Deref<Target = NodeSecret>, T: Table>(doors: &Doors<S, T>, thread: u16) -> Self {
-        let keys = KeyCache::new(doors.secret(), doors.rules().cipher);
+        let keys = KeyCache::new(doors.secret(), doors.rules().cipher, thread);
         Self { keys, answers: AnswerCounter::new(thread), last: None }
     }
 
@@ -107,12 +109,15 @@ impl<O: Origin> Gate<O> {
         let Ok(opened) = self.keys.open_request(doors.secret(), doors.hours(now), ip, datagram) else {
             return Arrived::Dropped;
         };
-        let (number, protection) = (opened.number, opened.protection);
+        let Opened { number, protection, home, .. } = opened;
         if !doors.accept(number, opened.counter, now) {
             return Arrived::Dropped;
         }
         match split_proven(&datagram[..opened.bytes]) {
-            Ok(Some(message)) => Arrived::Message(message, Wrap::Protected { number, protection, ip }),
+            // Under the keys for greetings a request would be executed by any thread.
+            Ok(Some(message)) if home != Home::Any || message.header.kind == Kind::Hello => {
+                Arrived::Message(message, Wrap::Protected { number, protection, ip, home })
+            }
             _ => Arrived::Dropped,
         }
     }
@@ -126,8 +131,8 @@ impl<O: Origin> Gate<O> {
         room: &mut [u8],
         bytes: usize,
     ) -> usize {
-        let Wrap::Protected { number, protection, ip } = wrap else { return bytes };
-        let key = &self.keys.keys(doors.secret(), number, ip, protection).answers;
+        let Wrap::Protected { number, protection, ip, home } = wrap else { return bytes };
+        let key = &self.keys.keys(doors.secret(), number, ip, protection, home).answers;
         seal(key, number, self.answers.next(), &mut room[..bytes + PROOF_BYTES]);
         bytes + PROOF_BYTES
     }

@@ -8,7 +8,7 @@ use crate::number::SessionNumber;
 use crate::secret::SessionSecret;
 
 /// The first bytes of both, and the version of the protocol.
-const MAGIC: [u8; 3] = [b'Y', b's', 3];
+const MAGIC: [u8; 3] = [b'Y', b's', 4];
 
 /// What a client asks for.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -14,6 +14,7 @@ use yonder_units::Narrow;
 
 use crate::cipher::{Cipher, Protection};
 use crate::frame::Frame;
+use crate::home::Home;
 use crate::number::SessionNumber;
 use crate::seal::open;
 use crate::secret::{LaneKeys, NodeSecret};
@@ -28,6 +29,8 @@ pub struct Opened {
     pub number: SessionNumber,
     /// What it was protected by, and its answer is to be.
     pub protection: Protection,
+    /// For whom its keys are.
+    pub home: Home,
     /// Its nonce, which tells replays.
     pub counter: u64,
     /// Bytes of header and payload.
@@ -48,6 +51,8 @@ pub enum Refused {
 /// Keys of lanes. A thread has its own.
 pub struct KeyCache {
     cipher: Cipher,
+    /// The thread.
+    thread: u16,
     hash: SipHasher13,
     /// A lane has one place.
     entries: Box<[Option<Entry>]>,
@@ -64,17 +69,19 @@ struct Owner {
     number: SessionNumber,
     ip: Ipv6Addr,
     protection: Protection,
+    home: Home,
 }
 
 impl KeyCache {
-    /// An empty cache of a node that uses `cipher`. All calls are to be made with this `secret`.
+    /// An empty cache of the thread with a number, in a node that uses `cipher`. All calls are to be made with this
+    /// `secret`.
     #[must_use]
-    pub fn new(secret: &NodeSecret, cipher: Cipher) -> Self {
-        Self { cipher, hash: secret.table_hash(), entries: (0..ENTRIES).map(|_| None).collect() }
+    pub fn new(secret: &NodeSecret, cipher: Cipher, thread: u16) -> Self {
+        Self { cipher, thread, hash: secret.table_hash(), entries: (0..ENTRIES).map(|_| None).collect() }
     }
 
-    /// Opens the request in `message`, which came from `ip`, `now_hours` after the start of the node. It is to be
-    /// executed only if [`crate::ReplayWindows::accept`] agrees.
+    /// Opens the request in `message`, which came from `ip`, `now_hours` after the start of the node, and is for this
+    /// thread or a greeting. It is to be executed only if [`crate::ReplayWindows::accept`] agrees.
     ///
     /// A forgery under a number that is not in the cache costs two derivations, some ten hashes of a block or one to
     /// two microseconds, before it is found out. That is what is left to an attacker who makes numbers up: about what
@@ -93,14 +100,15 @@ impl KeyCache {
     ) -> Result<Opened, Refused> {
         // Keys are derived for nothing that cannot be a message.
         let whole = Frame::parse(message).filter(|frame| frame.message_bytes() == message.len());
-        let Frame { protection, number, counter, .. } = whole.ok_or(Refused::Forged)?;
+        let Frame { protection, is_greeting, number, counter, .. } = whole.ok_or(Refused::Forged)?;
         if number.lane() == 0 {
             return Err(Refused::Forged);
         }
         if !number.is_current(now_hours) {
             return Err(Refused::Expired);
         }
-        let owner = Owner { number, ip, protection };
+        let home = if is_greeting { Home::Any } else { Home::Thread(self.thread) };
+        let owner = Owner { number, ip, protection, home };
         let at = self.place_of(owner);
         let bytes = match &self.entries[at] {
             Some(entry) if entry.owner == owner => open(&entry.keys.requests, message),
@@ -114,7 +122,7 @@ impl KeyCache {
             }
         };
         let bytes = bytes.map_err(|_| Refused::Forged)?;
-        Ok(Opened { number, protection, counter, bytes })
+        Ok(Opened { number, protection, home, counter, bytes })
     }
 
     /// The keys to answer a request with, which has been opened, perhaps by another thread.
@@ -125,8 +133,9 @@ impl KeyCache {
         number: SessionNumber,
         ip: Ipv6Addr,
         protection: Protection,
+        home: Home,
     ) -> &LaneKeys {
-        let owner = Owner { number, ip, protection };
+        let owner = Owner { number, ip, protection, home };
         let at = self.place_of(owner);
         if self.entries[at].as_ref().is_none_or(|entry| entry.owner != owner) {
             self.entries[at] = Some(Entry { owner, keys: self.derive(secret, owner) });
@@ -135,15 +144,16 @@ impl KeyCache {
     }
 
     #[cold]
-    fn derive(&self, secret: &NodeSecret, Owner { number, ip, protection }: Owner) -> LaneKeys {
-        secret.session_secret(number, ip, self.cipher, protection).lane(number.lane())
+    fn derive(&self, secret: &NodeSecret, Owner { number, ip, protection, home }: Owner) -> LaneKeys {
+        secret.session_secret(number, ip, self.cipher, protection).lane(number.lane(), home)
     }
 
-    fn place_of(&self, Owner { number, ip, protection }: Owner) -> usize {
+    fn place_of(&self, Owner { number, ip, protection, home }: Owner) -> usize {
         let mut hasher = self.hash;
         hasher.write_u64(number.0);
         hasher.write(&ip.octets());
         hasher.write_u8(protection as u8);
+        hasher.write(&home.to_bytes());
         (hasher.finish() % ENTRIES).narrow_usize()
     }
 }
@@ -169,18 +179,23 @@ mod tests {
     const IP: Ipv6Addr = Ipv4Addr::new(192, 0, 2, 1).to_ipv6_mapped();
     const ELSEWHERE: Ipv6Addr = Ipv4Addr::new(192, 0, 2, 2).to_ipv6_mapped();
     const BYTES: usize = HEADER_BYTES + 10;
+    const HOME: u16 = 3;
 
     fn node() -> NodeSecret {
         NodeSecret::new([5; 32])
     }
 
     fn cache() -> KeyCache {
-        KeyCache::new(&node(), TESTED[0])
+        KeyCache::new(&node(), TESTED[0], HOME)
     }
 
     /// A request as the client of the session seals it.
     fn request(number: SessionNumber, protection: Protection, counter: u64) -> Vec<u8> {
-        let keys = node().session_secret(number, IP, TESTED[0], protection).lane(number.lane());
+        request_for(Home::Thread(HOME), number, protection, counter)
+    }
+
+    fn request_for(home: Home, number: SessionNumber, protection: Protection, counter: u64) -> Vec<u8> {
+        let keys = node().session_secret(number, IP, TESTED[0], protection).lane(number.lane(), home);
         let mut message = vec![3; BYTES + TAG_BYTES];
         seal(&keys.requests, number, counter, &mut message);
         message
@@ -197,7 +212,7 @@ mod tests {
             for protection in [Protection::Authenticated, Protection::Encrypted] {
                 let mut message = request(number, protection, counter);
                 let opened = cache.open_request(&node(), 3, IP, &mut message);
-                assert_eq!(opened, Ok(Opened { number, protection, counter, bytes: BYTES }));
+                assert_eq!(opened, Ok(Opened { number, protection, home: Home::Thread(HOME), counter, bytes: BYTES }));
                 assert!(message[..4] == *b"Yo\x03\0" && message[HEADER_BYTES..BYTES] == [3; 10]);
             }
         }
@@ -254,11 +269,27 @@ mod tests {
     fn an_answer_is_opened_by_the_client_and_is_no_request() {
         let (mut cache, number) = (cache(), SessionNumber::new(1, 20, 1).with_lane(4));
         let mut answer = vec![8; BYTES + TAG_BYTES];
-        let keys = cache.keys(&node(), number, IP, Protection::Encrypted);
+        let home = Home::Thread(HOME);
+        let keys = cache.keys(&node(), number, IP, Protection::Encrypted, home);
         seal(&keys.answers, number, 77, &mut answer);
         assert_eq!(cache.open_request(&node(), 3, IP, &mut answer.clone()), Err(Refused::Forged));
         let client = node().session_secret(number.session(), IP, TESTED[0], Protection::Encrypted);
-        assert_eq!(open(&client.lane(4).answers, &mut answer), Ok(BYTES));
+        assert_eq!(open(&client.lane(4, home).answers, &mut answer), Ok(BYTES));
+    }
+
+    #[test]
+    fn a_request_for_another_thread_is_a_forgery_and_a_greeting_is_for_all() {
+        let number = SessionNumber::new(1, 20, 1).with_lane(4);
+        for protection in [Protection::Authenticated, Protection::Encrypted] {
+            let mut elsewhere = request_for(Home::Thread(HOME + 1), number, protection, 1);
+            assert_eq!(cache().open_request(&node(), 3, IP, &mut elsewhere), Err(Refused::Forged));
+            let mut greeting = request_for(Home::Any, number, protection, 1);
+            let mut relabelled = greeting.clone();
+            relabelled[0] ^= 0x06;
+            assert_eq!(cache().open_request(&node(), 3, IP, &mut relabelled), Err(Refused::Forged));
+            let opened = cache().open_request(&node(), 3, IP, &mut greeting);
+            assert_eq!(opened, Ok(Opened { number, protection, home: Home::Any, counter: 1, bytes: BYTES }));
+        }
     }
 
     #[test]
@@ -276,10 +307,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200), is_encrypted in any::<bool>()) {
+        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200), is_encrypted in any::<bool>(), is_greeting in any::<bool>()) {
             let mut message = bytes;
             if let Some(first) = message.first_mut() {
-                *first = if is_encrypted { 0xe3 } else { 0xa3 };
+                *first = if is_encrypted { 0xe3 } else { 0xa3 } ^ if is_greeting { 6 } else { 0 };
             }
             if let Some(length) = message.len().checked_sub(HEADER_BYTES + TAG_BYTES) {
                 message[1..4].copy_from_slice(&(length as u32).to_le_bytes()[..3]);

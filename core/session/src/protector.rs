@@ -14,8 +14,9 @@ use yonder_units::Nanos;
 use yonder_wire::{Header, PROOF_BYTES, WireError, split_proven};
 
 use crate::chain::{Chain, Session};
-use crate::counter::RequestCounter;
+use crate::counter::{NODE_THREADS_MAX, RequestCounter};
 use crate::frame::{Frame, PREFIX_BYTES};
+use crate::home::Home;
 use crate::number::SessionNumber;
 use crate::seal::{open, seal};
 use crate::secret::LaneKeys;
@@ -28,6 +29,8 @@ const UNANSWERED_MAX: u32 = 8;
 #[derive(Debug)]
 pub struct Protector {
     lane: u8,
+    /// The thread of the node that has welcomed the lane.
+    home: Home,
     chain: Arc<Chain>,
     /// The session of the lane. That from which it began is held too, and with it all between: nothing is freed when
     /// the lane goes over.
@@ -53,11 +56,12 @@ impl Protector {
     /// The protection of a new lane, with a number that [`Chain::next_lane`] has given, under `session` of the chain.
     #[must_use]
     pub fn new(chain: &Arc<Chain>, session: &Arc<Session>, lane: u8) -> Self {
-        let keys = session.secret.lane(lane);
+        let keys = session.secret.lane(lane, Home::Any);
         let mut clock = NodeClock::default();
         clock.hear(session.time, session.made);
         Self {
             lane,
+            home: Home::Any,
             chain: Arc::clone(chain),
             session: Arc::clone(session),
             _first: Arc::clone(session),
@@ -89,6 +93,28 @@ impl Protector {
         self.session.number.with_lane(self.lane)
     }
 
+    /// A thread of the node has welcomed the lane: from now on everything is for it. Whether it was not already.
+    ///
+    /// # Errors
+    /// If no node has such a thread.
+    pub fn settle(&mut self, thread: u32) -> Result<bool, Foreign> {
+        let thread = u16::try_from(thread).ok().filter(|thread| *thread < NODE_THREADS_MAX).ok_or(Foreign)?;
+        Ok(self.go_to(Home::Thread(thread)))
+    }
+
+    /// Nothing but a greeting can be sent from now on, and it is for any thread of the node.
+    pub fn leave(&mut self) {
+        self.go_to(Home::Any);
+    }
+
+    fn go_to(&mut self, home: Home) -> bool {
+        let is_new = self.home != home;
+        if is_new {
+            (self.home, self.keys) = (home, self.session.secret.lane(self.lane, home));
+        }
+        is_new
+    }
+
     /// Goes over to the session that was made last, if there is a newer one than that of the lane.
     #[inline]
     pub fn follow(&mut self) {
@@ -103,7 +129,7 @@ impl Protector {
         while let Some(next) = self.session.next.get() {
             self.session = Arc::clone(next);
         }
-        let keys = self.session.secret.lane(self.lane);
+        let keys = self.session.secret.lane(self.lane, self.home);
         let before = std::mem::replace(&mut self.keys, keys);
         self.before = Some((number, before));
         self.counter = RequestCounter::new();

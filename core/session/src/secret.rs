@@ -16,6 +16,7 @@ use siphasher::sip::{SipHasher13, SipHasher24};
 use zeroize::Zeroizing;
 
 use crate::cipher::{Cipher, Protection};
+use crate::home::Home;
 use crate::number::SessionNumber;
 use crate::seal;
 
@@ -109,18 +110,18 @@ impl SessionSecret {
         self.protection
     }
 
-    /// The keys of a lane.
+    /// The keys of a lane at `home`.
     ///
     /// # Panics
     /// If `lane` is 0, which stands for the session, or larger than [`SessionNumber::LANE_MAX`].
     #[must_use]
-    pub fn lane(&self, lane: u8) -> LaneKeys {
+    pub fn lane(&self, lane: u8, home: Home) -> LaneKeys {
         assert!((1..=SessionNumber::LANE_MAX).contains(&lane), "lane {lane} sends no messages");
-        let keys: Zeroizing<[u8; 2 * SECRET_BYTES]> = expand(&self.secret, &[LANE_LABEL, &[lane]]);
+        let keys: Zeroizing<[u8; 2 * SECRET_BYTES]> = expand(&self.secret, &[LANE_LABEL, &[lane], &home.to_bytes()]);
         let key = |half: usize| {
             let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
             bytes.copy_from_slice(&keys[half * SECRET_BYTES..][..SECRET_BYTES]);
-            Key { bytes, cipher: self.cipher, protection: self.protection }
+            Key { bytes, cipher: self.cipher, protection: self.protection, is_greeting: home == Home::Any }
         };
         seal::prepare(self.cipher);
         LaneKeys { requests: key(0), answers: key(1) }
@@ -142,6 +143,8 @@ pub struct Key {
     pub(crate) bytes: Zeroizing<[u8; SECRET_BYTES]>,
     pub(crate) cipher: Cipher,
     pub(crate) protection: Protection,
+    /// Whether it is for greetings.
+    pub(crate) is_greeting: bool,
 }
 
 /// HKDF-Expand of `secret` for what `info` says.
@@ -201,9 +204,11 @@ mod tests {
     }
 
     #[test]
-    fn every_lane_has_two_keys_of_its_own() {
+    fn every_lane_has_two_keys_of_its_own_at_each_home() {
         let secret = SessionSecret::from_bytes([1; SECRET_BYTES], Cipher::ChaCha20Poly1305, Protection::Encrypted);
-        let lanes: Vec<LaneKeys> = (1..=SessionNumber::LANE_MAX).map(|lane| secret.lane(lane)).collect();
+        let homes = [Home::Any, Home::Thread(0), Home::Thread(1), Home::Thread(256)];
+        let numbers = (1..=SessionNumber::LANE_MAX).flat_map(|lane| homes.map(|home| (lane, home)));
+        let lanes: Vec<LaneKeys> = numbers.map(|(lane, home)| secret.lane(lane, home)).collect();
         let keys: HashSet<[u8; SECRET_BYTES]> =
             lanes.iter().flat_map(|keys| [*keys.requests.bytes, *keys.answers.bytes]).collect();
         assert_eq!(keys.len(), 2 * lanes.len());
@@ -212,7 +217,8 @@ mod tests {
     #[test]
     #[should_panic(expected = "lane 0 sends no messages")]
     fn the_session_itself_has_no_keys() {
-        let _ = SessionSecret::from_bytes([1; SECRET_BYTES], Cipher::ChaCha20Poly1305, Protection::Encrypted).lane(0);
+        let secret = SessionSecret::from_bytes([1; SECRET_BYTES], Cipher::ChaCha20Poly1305, Protection::Encrypted);
+        let _ = secret.lane(0, Home::Any);
     }
 
     #[test]
@@ -237,7 +243,7 @@ mod tests {
             Cipher::ChaCha20Poly1305,
             Protection::Encrypted,
         );
-        let keys = secret.lane(1);
+        let keys = secret.lane(1, Home::Any);
         let printed = format!("{:?} {secret:?} {keys:?} {:?}", node(), keys.requests);
         assert_eq!(printed, "NodeSecret SessionSecret LaneKeys Key");
     }

@@ -235,6 +235,10 @@ impl Connection {
         let home = choose(greeting.home);
         self.stage = Stage::Open;
         self.welcome(&hello, &shared.welcome(home), shared, answers)?;
+        // What comes next is for the thread that serves it.
+        if let Some(lane) = &mut self.lane {
+            **lane = shared.doors.settled(lane, home);
+        }
         Ok(Some(home))
     }
 

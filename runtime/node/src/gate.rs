@@ -117,10 +117,15 @@ impl Doors {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The lane that the message at the start of a stream's bytes claims to be of; [`Doors::open_next`] sees whether it
-    /// is. `None` until its prefix is there.
+    /// The lane that the greeting at the start of a stream's bytes claims to be of; [`Doors::open_next`] sees whether
+    /// it is. `None` until its prefix is there.
     pub(crate) fn lane_of(&self, received: &[u8], ip: IpAddr, now: Nanos) -> Result<Option<ProtectedLane>, Unwelcome> {
         self.inner.lane_of(received, ip, now)
+    }
+
+    /// The lane, once it was told which thread serves it.
+    pub(crate) fn settled(&self, lane: &ProtectedLane, thread: u32) -> ProtectedLane {
+        self.inner.settled(lane, thread.narrow_u16())
     }
 
     /// Opens the protected message at the start of `received`: bytes of the message, and those that it took there.

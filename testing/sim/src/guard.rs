@@ -8,8 +8,8 @@ use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use yonder_session::{
-    Arrived, Doors, Frame, Gate, NodeSecret, Numbers, Origin, ProtectedLane, Protection, ReplayWindows, Rules,
-    SessionGrant, SessionNumber, Table, Visitor, Wrap,
+    AnswerCounter, Arrived, Doors, Frame, Gate, NodeSecret, Numbers, Origin, ProtectedLane, Protection, ReplayWindows,
+    Rules, SessionGrant, SessionNumber, Table, Visitor, Wrap,
 };
 use yonder_units::Nanos;
 use yonder_wire::{Direction, Message, PROOF_BYTES, split, split_proven};
@@ -117,8 +117,13 @@ impl NodeGuard {
     pub(crate) fn new(secret: [u8; 32], rules: Rules, threads: usize, now: Nanos, sabotage: Option<Sabotage>) -> Self {
         let table = |windows| Windows { inner: RefCell::new(windows), sabotage };
         let doors = Doors::new(Box::new(NodeSecret::new(secret)), rules, now, table);
-        let number = |thread| if sabotage == Some(Sabotage::ThreadsCountTogether) { 0 } else { thread };
-        let gates = (0..threads as u16).map(|thread| Gate::new(&doors, number(thread))).collect();
+        let gate = |thread| {
+            let mut gate = Gate::new(&doors, if sabotage == Some(Sabotage::ThreadsAreOne) { 0 } else { thread });
+            let counts_as = if sabotage == Some(Sabotage::ThreadsCountTogether) { 0 } else { thread };
+            gate.answers = AnswerCounter::new(counts_as);
+            gate
+        };
+        let gates = (0..threads as u16).map(gate).collect();
         Self { doors, numbers: Numbers::default(), gates, streams: BTreeMap::new(), began: now, sabotage }
     }
 
@@ -174,6 +179,19 @@ impl NodeGuard {
                 _ => Entry::Closed,
             },
             _ => Entry::Closed,
+        }
+    }
+
+    /// The thread that a lane is told to be for: what else the lane says is sealed for that.
+    pub(crate) fn home(&self, thread: usize) -> u32 {
+        if self.sabotage == Some(Sabotage::ThreadsAreOne) { 0 } else { thread as u32 }
+    }
+
+    /// A connection was welcomed, by the thread that serves it.
+    pub(crate) fn settle(&mut self, on: Sender, thread: usize) {
+        let home = self.home(thread) as u16;
+        if let Some(lane) = self.streams.get_mut(&(on.lane, on.connection)) {
+            *lane = self.doors.settled(lane, home);
         }
     }
 

@@ -60,6 +60,8 @@ pub enum Sabotage {
     PlainIsLetIn,
     /// All threads of a node count their answers from the same number.
     ThreadsCountTogether,
+    /// What is for one thread of a node is let in by all.
+    ThreadsAreOne,
     /// A node has the same secret after it was started again.
     KeptSecret,
     /// A node forgets that capabilities were revoked.

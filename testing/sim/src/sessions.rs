@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use rand::Rng;
-use yonder_session::{Chain, Frame, Protector, Renewal, Session, Wrap, open, seal};
+use yonder_session::{Chain, Frame, Home, Protector, Renewal, Session, Wrap, open, seal};
 use yonder_wire::{Direction, Header, Kind, Message, PROOF_BYTES, split, split_proven};
 
 use crate::attacker::{Hostile, Taped};
 use crate::counts::Count;
 use crate::faults::{Fault, Machine};
-use crate::guard::{Address, Entry, ip_of};
+use crate::guard::{Address, Entry, NodeGuard, ip_of};
 use crate::history::Life;
 use crate::node::Sender;
 use crate::sabotage::Sabotage;
@@ -24,6 +24,8 @@ use crate::world::{Event, Phase, World};
 const WITHHELD: f64 = 0.02;
 /// The share of attacks on a connection that are not left out: each breaks it.
 const ON_STREAMS: f64 = 0.05;
+/// The share of attacks from the address of a lane that come from its port too.
+const FROM_PORT: f64 = 0.5;
 
 /// The sessions of a process with a life of a node.
 #[derive(Debug)]
@@ -57,7 +59,14 @@ impl World {
         let chain = Arc::new(Chain::new(&session, times));
         for lane in lanes {
             let number = chain.next_lane().ok_or("a chain has room for the lanes of a process")?;
-            self.lanes[lane].protector = Some(Protector::new(&chain, &session, number));
+            let mut protector = Protector::new(&chain, &session, number);
+            // A lane of datagrams greets until it has found its thread; here it knows. One with a stream greets on
+            // that.
+            if self.lanes[lane].stream.is_none() {
+                let guard = self.nodes[node].guard.as_ref().ok_or("a node with sessions has doors")?;
+                settle(guard, self.lanes[lane].thread, &mut protector)?;
+            }
+            self.lanes[lane].protector = Some(protector);
             self.events.after(0, Event::Wake { lane });
         }
         let life = self.nodes[node].life();
@@ -129,7 +138,8 @@ impl World {
         let is_retry = header.request_id != header.first_id;
         let number = protector.number();
         if self.sabotage == Some(Sabotage::RetriesCountAgain) && is_retry && lane.last_counter.0 == number {
-            let keys = self.seals.secret(life, number).ok_or("its secret was told")?.lane(number.lane());
+            let secret = self.seals.secret(life, number).ok_or("its secret was told")?;
+            let keys = secret.lane(number.lane(), Home::Thread(thread as u16));
             seal(&keys.requests, number, lane.last_counter.1, &mut bytes);
         } else {
             protector.seal(&mut bytes, plain.len(), local).ok_or("a lane has sent all that it may")?;
@@ -178,7 +188,7 @@ impl World {
         if self.sabotage == Some(Sabotage::OneKeyBothWays)
             && let Some(secret) = self.seals.secret(life, protector.number())
         {
-            let keys = secret.lane(protector.number().lane());
+            let keys = secret.lane(protector.number().lane(), Home::Thread(lane.thread as u16));
             let mut again = bytes.clone();
             if let (Some(frame), Ok(_)) = (Frame::parse(bytes), open(&keys.requests, &mut again)) {
                 again.resize(bytes.len(), 0);
@@ -284,8 +294,9 @@ impl World {
         }
         // A connection belongs to one session, so a lane goes over to another one here.
         protector.follow();
+        protector.leave();
         let number = protector.number();
-        let hello = Header::request(Kind::Ping, self.guard_rng.random_range(1..=u64::MAX), 0, 0);
+        let hello = Header::request(Kind::Hello, self.guard_rng.random_range(1..=u64::MAX), 0, 0);
         let Some(bytes) = self.protect(index, &hello, hello.seal(&[]).to_vec())? else { return Ok(false) };
         let connection = self.lanes[index].stream.map_or(0, |stream| stream.connection);
         let from = Sender { lane: index, connection, wrap: Wrap::Plain };
@@ -303,7 +314,13 @@ impl World {
         self.seals.let_in(life, &bytes, address, is_over)?;
         let welcome = hello.answer(time, 0).seal(&[]).to_vec();
         let mut bytes = self.close(node, thread, Sender { wrap, ..from }, welcome)?;
-        Ok(self.opened(index, &mut bytes)?.is_some())
+        let is_welcome = self.opened(index, &mut bytes)?.is_some();
+        let guard = self.nodes[node].guard.as_mut().ok_or("a node with sessions has doors")?;
+        guard.settle(from, thread);
+        if let Some(protector) = self.lanes[index].protector.as_mut().filter(|_| is_welcome) {
+            settle(guard, thread, protector)?;
+        }
+        Ok(is_welcome)
     }
 
     /// An attacker does something.
@@ -323,8 +340,9 @@ impl World {
         self.counts.add(Count::Attacks, 1);
         match hostile {
             Hostile::ToNode { node, bytes, address, lane } => {
-                // What comes from a lane's address comes to its thread. From another port of its host it would come to
-                // any, and a withheld retry would be executed there once more: ADR 0029 has it among what is open.
+                // What comes from a lane's port comes to its thread, and from another of its host to any.
+                let is_from_port = self.guard_rng.random_bool(FROM_PORT);
+                let lane = lane.filter(|_| is_from_port);
                 let (lane, thread) = lane.map_or((None, thread), |(lane, thread)| (Some(lane), thread));
                 let stream = lane.and_then(|lane| self.lanes[lane].stream);
                 let is_left_out = stream.is_some() && !self.guard_rng.random_bool(ON_STREAMS);
@@ -346,6 +364,11 @@ impl World {
     pub(crate) fn reconnect_later(&mut self, index: usize) {
         self.events.after(100 * MICROSECOND, Event::Reconnect { lane: index });
     }
+}
+
+/// A thread of a node has welcomed a lane.
+fn settle(guard: &NodeGuard, thread: usize, protector: &mut Protector) -> Result<(), String> {
+    protector.settle(guard.home(thread)).map(drop).map_err(|foreign| foreign.to_string())
 }
 
 /// What an attacker does, in few words.

@@ -276,8 +276,10 @@ impl World {
             node.expire_leases(now, self.settings.lease);
             node.end_liar();
             node.finish_work(now)?;
-            for (number, (pid, capability)) in (1..).zip(node.spaces()) {
-                // One after the other, so that none is too old by what is forgotten of those before.
+            // One after the other, so that none is too old by what is forgotten of those before; and twice, because the
+            // first one also has remembered what was given up before its time, all of it now.
+            let spaces = node.spaces();
+            for (number, (pid, capability)) in (1..).zip(spaces.iter().chain(&spaces).copied()) {
                 let at = now + number * MICROSECOND;
                 let mut header = Header::request(Kind::DestroySpace, u64::MAX - number, 0, 0);
                 (header.pid, header.capability, header.time) = (pid, capability, node.time(at));

@@ -47,7 +47,7 @@ fn doors(admission: Admission) -> TestDoors {
 const HERE: From = From([10, 0, 0, 1]);
 const ELSEWHERE: From = From([10, 0, 0, 2]);
 
-/// A lane of a client at [`HERE`], whose session was made at `now`.
+/// A lane of a client at [`HERE`], whose session was made at `now`, which has not greeted.
 fn lane(doors: &TestDoors, numbers: &mut Numbers, now: Nanos) -> Protector {
     let visitor = Visitor { tenant: None, ip: Ipv4Addr::from(HERE.0).into(), host: 1 };
     let grant = doors.session(numbers, visitor, Protection::Encrypted, 1, now).unwrap();
@@ -65,6 +65,7 @@ fn sealed(lane: &mut Protector, request: &Header, now: Nanos) -> Vec<u8> {
 }
 
 const REQUEST: Header = Header::request(Kind::Ping, 9, 0, 0);
+const HELLO: Header = Header::request(Kind::Hello, 9, 0, 0);
 
 /// What the gate makes of a datagram: how its answer goes back, or why there is none.
 fn opened(gate: &mut Gate<From>, doors: &TestDoors, mut datagram: Vec<u8>, from: From, now: Nanos) -> Option<Wrap> {
@@ -77,13 +78,16 @@ fn opened(gate: &mut Gate<From>, doors: &TestDoors, mut datagram: Vec<u8>, from:
     }
 }
 
+/// What was withheld may come from another port, and so to another thread, which does not know what was executed.
 #[test]
-fn a_request_is_let_in_once_whichever_thread_gets_it_and_from_one_address() {
+fn a_request_is_let_in_once_by_its_thread_from_one_address() {
     let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
     let now = START + (2 << 20);
     let mut lane = lane(&doors, &mut numbers, now);
     let mut gates = [Gate::new(&doors, 0), Gate::new(&doors, 1)];
+    lane.settle(0).unwrap();
     let request = sealed(&mut lane, &REQUEST, 0);
+    assert_eq!(opened(&mut gates[1], &doors, request.clone(), HERE, now), None, "it is for the other thread");
     assert_eq!(opened(&mut gates[0], &doors, request.clone(), ELSEWHERE, now), None);
     let wrap = opened(&mut gates[0], &doors, request.clone(), HERE, now).unwrap();
     assert_eq!(opened(&mut gates[0], &doors, request.clone(), HERE, now), None);
@@ -105,6 +109,7 @@ fn a_session_ends_with_its_hour_and_plain_messages_are_refused() {
     let mut lane = lane(&doors, &mut numbers, now);
     assert_eq!(doors.left(lane.number(), now), HOUR + HOUR / 2);
     let mut gate = Gate::new(&doors, 0);
+    lane.settle(0).unwrap();
     let [first, last, late] = [0; 3].map(|_| sealed(&mut lane, &REQUEST, 0));
     assert!(opened(&mut gate, &doors, first, HERE, now).is_some());
     assert!(opened(&mut gate, &doors, last, HERE, START + 2 * HOUR - 1).is_some());
@@ -114,18 +119,43 @@ fn a_session_ends_with_its_hour_and_plain_messages_are_refused() {
     assert!(matches!(arrived, Arrived::Refused(_, ErrorCode::Unprotected)), "{arrived:?}");
 }
 
+/// Any thread opens a greeting, and nothing else under its keys.
+#[test]
+fn a_lane_that_has_no_thread_yet_may_greet_and_no_more() {
+    let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
+    let now = START + (2 << 20);
+    let mut lane = lane(&doors, &mut numbers, now);
+    for thread in 0..2 {
+        let mut gate = Gate::new(&doors, thread);
+        let (hello, request) = (sealed(&mut lane, &HELLO, 0), sealed(&mut lane, &REQUEST, 0));
+        assert_eq!(opened(&mut gate, &doors, request, HERE, now), None);
+        let wrap = opened(&mut gate, &doors, hello, HERE, now).unwrap();
+        let mut room = [&HELLO.answer(now, 0).seal(&[])[..], &[0; PROOF_BYTES]].concat();
+        gate.close(&doors, wrap, &mut room, HEADER_BYTES);
+        assert!(lane.open(&mut room, 1).unwrap().is_some());
+    }
+}
+
 #[test]
 fn a_stream_is_of_one_lane() {
     let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
     let now = START + (2 << 20);
     let (mut one, mut other) = (lane(&doors, &mut numbers, now), lane(&doors, &mut numbers, now));
     let ip = Ipv4Addr::from(HERE.0).into();
+    let mut hello = sealed(&mut one, &HELLO, 0);
+    assert!(doors.lane_of(&hello[..PREFIX_BYTES - 1], ip, now).unwrap().is_none());
+    let greeted = doors.lane_of(&hello, ip, now).unwrap().unwrap();
+    assert!(doors.open_next(&greeted, &mut hello, now).unwrap().is_some());
+    one.settle(4).unwrap();
+    let stream = doors.settled(&greeted, 4);
     let mut request = sealed(&mut one, &REQUEST, 0);
-    assert!(doors.lane_of(&request[..PREFIX_BYTES - 1], ip, now).unwrap().is_none());
-    let stream = doors.lane_of(&request, ip, now).unwrap().unwrap();
+    assert!(doors.lane_of(&request, ip, now).is_err(), "a connection begins with a greeting");
+    assert_eq!(doors.open_next(&greeted, &mut request.clone(), now), Err(Unwelcome));
+    assert_eq!(doors.open_next(&doors.settled(&greeted, 5), &mut request.clone(), now), Err(Unwelcome));
     assert_eq!(doors.open_next(&stream, &mut request[..50], now), Ok(None));
     let again = request.clone();
     assert_eq!(doors.open_next(&stream, &mut request, now), Ok(Some((HEADER_BYTES, HEADER_BYTES + PROOF_BYTES))));
+    other.settle(4).unwrap();
     for mut unwelcome in [again, sealed(&mut other, &REQUEST, 0), REQUEST.seal(&[]).to_vec()] {
         assert_eq!(doors.open_next(&stream, &mut unwelcome, now), Err(Unwelcome));
     }

@@ -13,6 +13,7 @@ use crate::secret::SessionSecret;
 
 const TIMES: RenewalTimes = RenewalTimes { silent: 100, retry: 10 };
 const LASTS: Nanos = 1000;
+const HOME: u16 = 7;
 
 fn session(serial: u32, time: u64, began: Nanos) -> Session {
     let number = SessionNumber::new(serial, 2, 0);
@@ -24,6 +25,13 @@ fn session(serial: u32, time: u64, began: Nanos) -> Session {
 fn chain(first: Session) -> (Arc<Chain>, Renewal) {
     let first = Arc::new(first);
     (Arc::new(Chain::new(&first, TIMES)), Renewal::new(first, 0))
+}
+
+/// A lane that [`HOME`] has welcomed.
+fn lane(chain: &Arc<Chain>, renewal: &Renewal) -> Protector {
+    let mut lane = Protector::new(chain, renewal.last(), chain.next_lane().unwrap());
+    assert_eq!(lane.settle(HOME.into()), Ok(true));
+    lane
 }
 
 fn sent(lane: &mut Protector, now: Nanos) -> Frame {
@@ -43,8 +51,8 @@ fn answer(keys: &LaneKeys, number: SessionNumber, counter: u64, time: u64) -> Ve
 #[test]
 fn a_lane_follows_and_still_hears_the_session_before() {
     let (chain, mut renewal) = chain(session(1, 5 << 20, 0));
-    let mut lane = Protector::new(&chain, renewal.last(), chain.next_lane().unwrap());
-    let before = session(1, 0, 0).secret.lane(1);
+    let mut lane = lane(&chain, &renewal);
+    let before = session(1, 0, 0).secret.lane(1, Home::Thread(HOME));
     let number = lane.number();
     let mut seen = HashSet::new();
     for _ in 0..3 {
@@ -65,7 +73,7 @@ fn a_lane_follows_and_still_hears_the_session_before() {
 #[test]
 fn another_session_is_made_when_one_is_old_or_silent_and_lanes_want_it() {
     let (chain, mut renewal) = chain(session(1, 0, 0));
-    let mut lane = Protector::new(&chain, renewal.last(), chain.next_lane().unwrap());
+    let mut lane = lane(&chain, &renewal);
     let mut is_due = |now, has_lanes| renewal.is_due(&chain, || has_lanes, TIMES, now);
     assert!(!is_due(LASTS * 3 / 4 - 1, true));
     assert!(!is_due(LASTS * 3 / 4, false), "nobody needs it");
@@ -80,7 +88,7 @@ fn another_session_is_made_when_one_is_old_or_silent_and_lanes_want_it() {
     let _ = sent(&mut lane, now + 101);
     assert!(is_due(now + 101), "nothing was heard for so long");
     assert!(!is_due(now + 200), "that was told");
-    let keys = session(2, 0, 0).secret.lane(1);
+    let keys = session(2, 0, 0).secret.lane(1, Home::Thread(HOME));
     let number = lane.number();
     lane.open(&mut answer(&keys, number, 1, 5), now + 201).unwrap();
     let _ = sent(&mut lane, now + 300);
@@ -90,7 +98,7 @@ fn another_session_is_made_when_one_is_old_or_silent_and_lanes_want_it() {
 #[test]
 fn a_clock_that_stood_still_is_met_by_what_was_heard() {
     let (chain, renewal) = chain(session(1, 3 << 20, 0));
-    let mut lane = Protector::new(&chain, renewal.last(), chain.next_lane().unwrap());
+    let mut lane = lane(&chain, &renewal);
     let times: HashSet<u64> = (0..2 * UNANSWERED_MAX).map(|_| sent(&mut lane, 1 << 30).counter >> 36).collect();
     assert!(times.contains(&3) && times.iter().any(|time| *time > 1000), "{times:?}");
 }
@@ -99,11 +107,35 @@ fn a_clock_that_stood_still_is_met_by_what_was_heard() {
 #[test]
 fn another_session_corrects_a_bound_that_was_too_high() {
     let (chain, mut renewal) = chain(session(1, 3 << 20, 0));
-    let mut lane = Protector::new(&chain, renewal.last(), chain.next_lane().unwrap());
+    let mut lane = lane(&chain, &renewal);
     // Our clock has leapt ahead.
     let leapt = 1 << 40;
     assert!(sent(&mut lane, leapt).counter >> 36 > 1000);
     renewal.follow_with(&chain, session(2, 5 << 20, leapt), leapt);
     lane.follow();
     assert_eq!(sent(&mut lane, leapt + 1).counter >> 36, 5);
+}
+
+/// Under the keys of a thread a lane speaks to that alone, in each of its sessions, and greets under others.
+#[test]
+fn a_lane_speaks_to_the_thread_that_has_welcomed_it() {
+    let (chain, mut renewal) = chain(session(1, 0, 0));
+    let mut lane = Protector::new(&chain, renewal.last(), chain.next_lane().unwrap());
+    let keys = |serial, home| session(serial, 0, 0).secret.lane(1, home);
+    assert!(sent(&mut lane, 0).is_greeting);
+    assert_eq!(lane.open(&mut answer(&keys(1, Home::Thread(HOME)), lane.number(), 1, 0), 0), Err(Foreign));
+    assert!(lane.open(&mut answer(&keys(1, Home::Any), lane.number(), 1, 0), 0).is_ok());
+    assert_eq!((lane.settle(HOME.into()), lane.settle(HOME.into())), (Ok(true), Ok(false)));
+    assert_eq!((lane.settle(NODE_THREADS_MAX.into()), lane.settle(u32::MAX)), (Err(Foreign), Err(Foreign)));
+    for serial in 1..3 {
+        assert!(!sent(&mut lane, 0).is_greeting);
+        for (home, is_good) in [(Home::Thread(HOME), true), (Home::Thread(HOME + 1), false), (Home::Any, false)] {
+            let mut answer = answer(&keys(serial, home), lane.number(), 2, 0);
+            assert_eq!(lane.open(&mut answer, 0).is_ok(), is_good, "{home:?}");
+        }
+        renewal.follow_with(&chain, session(serial + 1, 0, 0), 0);
+        lane.follow();
+    }
+    lane.leave();
+    assert!(sent(&mut lane, 0).is_greeting);
 }

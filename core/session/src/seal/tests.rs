@@ -6,9 +6,11 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cipher::TESTED;
-use crate::secret::{LaneKeys, NodeSecret};
+use crate::home::Home;
+use crate::secret::{LaneKeys, NodeSecret, SessionSecret};
 
 const PROTECTIONS: [Protection; 2] = [Protection::Authenticated, Protection::Encrypted];
+const HOME: Home = Home::Thread(2);
 const NUMBER: SessionNumber = SessionNumber::new(0x1234_5678, 24, 5);
 
 fn ip(last: u8) -> Ipv6Addr {
@@ -16,7 +18,11 @@ fn ip(last: u8) -> Ipv6Addr {
 }
 
 fn keys_of(number: SessionNumber, ip: Ipv6Addr, cipher: Cipher, protection: Protection) -> LaneKeys {
-    NodeSecret::new([42; 32]).session_secret(number, ip, cipher, protection).lane(number.lane())
+    secret_of(number, ip, cipher, protection).lane(number.lane(), HOME)
+}
+
+fn secret_of(number: SessionNumber, ip: Ipv6Addr, cipher: Cipher, protection: Protection) -> SessionSecret {
+    NodeSecret::new([42; 32]).session_secret(number, ip, cipher, protection)
 }
 
 fn keys(cipher: Cipher, protection: Protection) -> LaneKeys {
@@ -89,7 +95,9 @@ fn a_message_is_good_in_one_place_alone() {
             keys_of(other_session, ip(1), cipher, protection).requests,
             keys_of(NUMBER.with_lane(2), ip(1), cipher, protection).requests,
             keys_of(number, ip(2), cipher, protection).requests,
-            NodeSecret::new([43; 32]).session_secret(number, ip(1), cipher, protection).lane(1).requests,
+            secret_of(number, ip(1), cipher, protection).lane(1, Home::Thread(3)).requests,
+            secret_of(number, ip(1), cipher, protection).lane(1, Home::Any).requests,
+            NodeSecret::new([43; 32]).session_secret(number, ip(1), cipher, protection).lane(1, HOME).requests,
         ];
         let others_of_kind = cases().filter(|kind| *kind != (cipher, protection));
         others.extend(others_of_kind.map(|(cipher, protection)| keys(cipher, protection).requests));
@@ -154,8 +162,8 @@ fn the_wire_stays_what_it_is() {
     let mut message: Vec<u8> = (0..HEADER_BYTES as u8).chain(*b"abc").collect();
     message.resize(message.len() + TAG_BYTES, 0);
     let known = KNOWN.iter().filter(|known| TESTED.contains(&known.cipher));
-    for &Known { cipher, protection, prefix, body, tag, answers } in known {
-        let keys = secret.session_secret(number, ip(1), cipher, protection).lane(3);
+    for &Known { cipher, protection, home, prefix, body, tag, answers } in known {
+        let keys = secret.session_secret(number, ip(1), cipher, protection).lane(3, home);
         seal(&keys.requests, number, 77 << 36 | 9, &mut message);
         let expected = [prefix, body, tag].concat();
         assert_eq!(hex(&message), expected, "{cipher:?} {protection:?}");
@@ -171,6 +179,7 @@ fn hex(bytes: &[u8]) -> String {
 struct Known {
     cipher: Cipher,
     protection: Protection,
+    home: Home,
     prefix: &'static str,
     body: &'static str,
     tag: &'static str,
@@ -181,38 +190,42 @@ const KNOWN: [Known; 4] = [
     Known {
         cipher: Cipher::Aegis128L,
         protection: Protection::Authenticated,
+        home: Home::Thread(0x0102),
         prefix: "a303000003056000c0b3a29109000000d0040000",
         body: "1415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f4041\
                42434445464748494a4b4c4d4e4f616263",
-        tag: "db36e634aee2b0808725d25dba438fac",
-        answers: "ee87f1eb03b984f43292e9c9bea27375ba40a0b0992dbec6ab290649f0e6e4fa",
+        tag: "d154ad62ffbddfadbaa83c89052e02c5",
+        answers: "f0481bf299359915055bd136dca9470df83e0b61556e2610fb61bf01e921c102",
     },
     Known {
         cipher: Cipher::Aegis128L,
         protection: Protection::Encrypted,
-        prefix: "e303000003056000c0b3a29109000000d0040000",
-        body: "e39b640194ecca0d3dcea1b8e1951a754303da7315c87413f809af9767c93f487477fbb973284d6dcc701e220ad9\
-               7626504b32b99e24f7378b604dbd03d7a7",
-        tag: "845d4c8445c70354ee2db551e2fce38e",
-        answers: "da3ee2338273fefe6d1e98e38ec6f08800d1ae60bf1f41bd4e9da30806f9a082",
+        home: Home::Any,
+        prefix: "e503000003056000c0b3a29109000000d0040000",
+        body: "d49f4b54554648db7af8da1055c558fe8bfcabf25c570d3645b51e6bfb93581f99fc4bce5482d553bd32b47a5c86\
+               3f4eb952ae624d15871699a27413338cc4",
+        tag: "fefd47e3eaca63d74d228995d51e78ef",
+        answers: "0a5ce4ae50fca046feaf8aa36d18fd588e8d30d9d0cc4bbd79ebeb8e49910fe8",
     },
     Known {
         cipher: Cipher::ChaCha20Poly1305,
         protection: Protection::Authenticated,
-        prefix: "a303000003056000c0b3a29109000000d0040000",
+        home: Home::Any,
+        prefix: "a503000003056000c0b3a29109000000d0040000",
         body: "1415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f4041\
                42434445464748494a4b4c4d4e4f616263",
-        tag: "b351a3d23494afb72a1e40add45cc97f",
-        answers: "6a45f1f86eb371e4ab49abea11079ebca65c35192e10c40b942a5c8f9a106830",
+        tag: "f328df4c946d3287c90ed0879ccf4265",
+        answers: "cc39eeb8f152e81284fde837879e7933fbbd03e1092865a0cfeb1c832ff2e836",
     },
     Known {
         cipher: Cipher::ChaCha20Poly1305,
         protection: Protection::Encrypted,
+        home: Home::Thread(0x0102),
         prefix: "e303000003056000c0b3a29109000000d0040000",
-        body: "19602d0c9c9d9d5bfb468a6c6a42366aa17455bb0efce6cc838555ad5c98a292452fa10187ce626dd021a30cdfa6\
-               ee177dcf3ed00692f8fa0a647e421bd57f",
-        tag: "5292514c84e355ddb63ca003a9612dbe",
-        answers: "aff9e0426fe6e8ce42b948b5c35f9902ac9bdba734aa792e2319329d8c02c2a3",
+        body: "14bef217d56c1941883e65d3cbef9167b2be4a71e3b2083f07d18872ad4cfda8f3a7b046a57d9dce03470b8af994\
+               2ecd77a46d503dbf04e4429e2687d4c53d",
+        tag: "3b5f84629928b4a57bfa5948c4feeafc",
+        answers: "a9bfc2520587a9ec35ee72365635cd949be2c1b59da4332ce0f4fc6792a9edb2",
     },
 ];
 
@@ -241,7 +254,7 @@ proptest! {
                 let bytes = message.len() - TAG_BYTES;
                 let expected = [b"Yo\x03\0".as_slice(), &[0; 16], &message[PREFIX_BYTES..bytes]].concat();
                 seal(key, number, counter, &mut message);
-                let frame = Frame { protection, payload_bytes: payload.len(), number, counter };
+                let frame = Frame { protection, is_greeting: false, payload_bytes: payload.len(), number, counter };
                 prop_assert_eq!(Frame::parse(&message), Some(frame));
                 prop_assert_eq!(open(key, &mut message), Ok(bytes));
                 prop_assert!(message[..bytes] == expected);

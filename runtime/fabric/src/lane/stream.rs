@@ -15,7 +15,7 @@ use yonder_intercept::Kept;
 use yonder_units::Nanos;
 use yonder_wire::{MESSAGE_BYTES_MAX, MessageBuffer};
 
-use super::hello::{Greeted, hello, welcome_in};
+use super::hello::{Greeted, hello, settle, welcome_in};
 use super::protection::Protector;
 use super::{Condition, NodeSession};
 
@@ -201,6 +201,7 @@ impl StreamLink {
         if let Some(protector) = &mut self.protector {
             // A connection belongs to one session, so a lane goes over to another one here.
             protector.follow();
+            protector.leave();
         }
         let Ok((hello, bytes)) = hello(Some(self.home), &mut self.protector) else { return self.fail(now) };
         self.requests.room()[..bytes].copy_from_slice(&hello[..bytes]);
@@ -224,6 +225,9 @@ impl StreamLink {
             Ok(Some((welcome, bytes))) if self.session.accept(&welcome) => {
                 self.received.consume(bytes);
                 self.home = welcome.home;
+                if settle(&mut self.protector, &welcome).is_err() {
+                    return self.fail(now);
+                }
             }
             Ok(Some(_)) | Err(_) => return self.fail(now),
         }

@@ -6,6 +6,7 @@
 //! [`testbed::TIMEOUT`].
 
 mod attacks;
+mod by_hand;
 mod data;
 mod datagrams;
 mod failure;

@@ -40,6 +40,8 @@ pub(crate) struct Tape {
     requests: Vec<Taped>,
     answers: Vec<Taped>,
     withheld: Vec<Taped>,
+    /// What was withheld last: nothing has come of it yet.
+    last_withheld: Option<Taped>,
 }
 
 /// What is sent with bad intentions.
@@ -78,6 +80,7 @@ impl Tape {
 
     /// A request does not pass.
     pub(crate) fn withhold(&mut self, rng: &mut SmallRng, taped: Taped) {
+        self.last_withheld = Some(taped.clone());
         put(rng, &mut self.withheld, taped);
     }
 
@@ -103,7 +106,8 @@ impl Tape {
             8 => Hostile::ToLane { lane: any_lane, bytes: any.bytes.clone() },
             9 => Hostile::ToLane { lane: answer.lane, bytes: answer.plain.clone() },
             10 | 11 => {
-                let withheld = self.withheld.choose(rng)?;
+                let last = self.last_withheld.as_ref().filter(|_| rng.random_bool(0.5));
+                let withheld = last.or_else(|| self.withheld.choose(rng))?;
                 to_node(rng, withheld, withheld.bytes.clone())
             }
             12 => either(rng, any, |rng, any| spliced(rng, any, other)),
@@ -178,8 +182,9 @@ fn spliced(rng: &mut SmallRng, one: &Taped, other: &Taped) -> Vec<u8> {
 /// The same under another counter, of another lane or session, or protected otherwise.
 fn with_another_prefix(rng: &mut SmallRng, like: &Taped) -> Vec<u8> {
     let mut bytes = like.bytes.clone();
-    match rng.random_range(0..4) {
+    match rng.random_range(0..5) {
         0 => bytes[0] ^= 0x40,
+        4 => bytes[0] ^= 0x06,
         1 => bytes[12] = bytes[12].wrapping_add(rng.random_range(1..4)),
         2 => bytes[4] = rng.random_range(1..8),
         _ => {

@@ -39,7 +39,7 @@ fn a_seed_repeats_itself() {
 }
 
 /// Each sabotage, and what the checker must say about it in one of the first seeds.
-const CAUGHT: [(Sabotage, &str); 30] = [
+const CAUGHT: [(Sabotage, &str); 31] = [
     (Sabotage::ForgetfulRing, "a copy of an executed request changed memory"),
     (Sabotage::LostWrites, "was read as"),
     (Sabotage::ForgottenAborts, "executed after it was Aborted"),
@@ -68,6 +68,7 @@ const CAUGHT: [(Sabotage, &str); 30] = [
     (Sabotage::AnyAddress, "has let in from another address"),
     (Sabotage::PlainIsLetIn, "a plain message was let in"),
     (Sabotage::ThreadsCountTogether, "share a key and the counter"),
+    (Sabotage::ThreadsAreOne, "a copy of an executed request changed memory"),
     (Sabotage::KeptSecret, "two sessions have one secret"),
     (Sabotage::NothingIsRevoked, "executed, though: the node does not know this address space"),
 ];

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::end_to_end::testbed::Dice;
+use crate::end_to_end::testbed::{Dice, TIMEOUT};
 
 /// Longest delay of a datagram, in microseconds: longer than the first retry takes.
 const DELAY_MAX_US: u64 = 6000;
@@ -46,6 +46,15 @@ pub(crate) struct LossyProxy {
 impl LossyProxy {
     /// Forwards between clients and the node at `node`. Each client has a socket of its own towards the node.
     pub(crate) fn to(node: &str, faults: Faults, seed: u64) -> Self {
+        Self::begin(node, faults, seed, false)
+    }
+
+    /// Loses nothing, and lets what each client sends first come from another port than all else.
+    pub(crate) fn misleading(node: &str) -> Self {
+        Self::begin(node, Faults { lost: 0, repeated: 0, late: 0 }, 1, true)
+    }
+
+    fn begin(node: &str, faults: Faults, seed: u64, misleads: bool) -> Self {
         let front = UdpSocket::bind("127.0.0.1:0").unwrap();
         front.set_nonblocking(true).unwrap();
         let address = front.local_addr().unwrap();
@@ -56,6 +65,7 @@ impl LossyProxy {
             backs: HashMap::new(),
             late: Vec::new(),
             faults,
+            misleads,
             dice: Dice(0x9e37_79b9_7f4a_7c15 ^ seed),
             tally: Arc::clone(&tally),
         };
@@ -105,6 +115,7 @@ struct Road {
     backs: HashMap<SocketAddr, UdpSocket>,
     late: Vec<(Instant, Way, Vec<u8>)>,
     faults: Faults,
+    misleads: bool,
     dice: Dice,
     tally: Arc<Tally>,
 }
@@ -119,6 +130,10 @@ impl Road {
                 back.connect(self.node).unwrap();
                 back.set_nonblocking(true).unwrap();
                 self.backs.insert(client, back);
+                if self.misleads {
+                    self.mislead(client, &buffer[..bytes]);
+                    continue;
+                }
             }
             self.take(Way::ToNode(client), &buffer[..bytes]);
         }
@@ -133,6 +148,16 @@ impl Road {
         self.late = late;
         let due: Vec<(Instant, Way, Vec<u8>)> = due;
         due.iter().for_each(|(_, way, bytes)| self.send(*way, bytes));
+    }
+
+    /// Sends something from another port, and back what is answered there.
+    fn mislead(&self, client: SocketAddr, bytes: &[u8]) {
+        let stray = UdpSocket::bind("127.0.0.1:0").unwrap();
+        stray.set_read_timeout(Some(TIMEOUT)).unwrap();
+        stray.send_to(bytes, self.node).unwrap();
+        let mut answer = vec![0; 1 << 16];
+        let answer_bytes = stray.recv(&mut answer).expect("a greeting is answered, wherever it comes from");
+        self.send(Way::ToClient(client), &answer[..answer_bytes]);
     }
 
     /// Waits for a datagram, or for what is late.

@@ -10,8 +10,9 @@ use yonder_node::Node;
 use yonder_session::Protection;
 use yonder_wire::{ErrorCode, Kind};
 
+use crate::end_to_end::by_hand::ByHand;
 use crate::end_to_end::raw::fresh;
-use crate::end_to_end::secured::{ByHand, ask, create, is_dropped, load, member, node, open};
+use crate::end_to_end::secured::{ask, create, is_dropped, load, member, node, open};
 use crate::end_to_end::testbed::{NETWORKS, Network, wait_for};
 
 /// An authority, and its members' files in one folder.
@@ -88,7 +89,7 @@ fn a_revoked_tenant_that_goes_on_sending_is_not_heard() {
     let mut members = Members::new();
     let node = node(Network::Udp, &load(&members.add(Role::Node, "n1")));
     let shop = load(&members.add(Role::Tenant, "shop"));
-    let mut lanes = [Protection::Encrypted, Protection::Authenticated].map(|kind| ByHand::new(&node, &shop, kind));
+    let mut lanes = [Protection::Encrypted, Protection::Authenticated].map(|kind| ByHand::open(&node, &shop, kind));
     for lane in &mut lanes {
         let ping = lane.sealed(&fresh(Kind::Ping, 0), &[]);
         lane.send(&ping);

@@ -11,9 +11,10 @@ use yonder_client::Operation;
 use yonder_fabric::lane::{CallError, Data, Lane, NodeAddress, NodeSession, OpenError, call};
 use yonder_identity::{Authority, Credential, Role, SharedKey};
 use yonder_node::{Listen, Node, NodeConfig};
-use yonder_session::{Cipher, Protection, SessionGrant, SessionNumber, SessionRequest, SessionSecret, seal};
-use yonder_wire::{Body, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, PROOF_BYTES, split};
+use yonder_session::{Protection, SessionGrant};
+use yonder_wire::{Body, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, PROOF_BYTES, Welcome, split};
 
+use crate::end_to_end::by_hand::{ByHand, grant};
 use crate::end_to_end::raw::{Raw, fresh};
 use crate::end_to_end::testbed::{NETWORKS, Network, PAGE, TIMEOUT, address, wait_for};
 
@@ -149,59 +150,6 @@ fn a_capability_of_one_tenant_opens_nothing_for_another() {
     }
 }
 
-/// A lane made by hand: its messages may be kept, changed and sent again.
-pub(super) struct ByHand {
-    socket: UdpSocket,
-    to: SocketAddr,
-    number: SessionNumber,
-    keys: yonder_session::LaneKeys,
-    protection: Protection,
-    sequence: u64,
-    time: u64,
-}
-
-impl ByHand {
-    pub(super) fn new(node: &Node, key: &Arc<Credential>, protection: Protection) -> Self {
-        let to: SocketAddr = address(node).parse().unwrap();
-        let grant = grant(to, key, protection);
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-        socket.set_read_timeout(Some(TIMEOUT)).unwrap();
-        let (number, keys) = (grant.number.with_lane(9), grant.secret.lane(9));
-        Self { socket, to, number, keys, protection, sequence: 0, time: grant.time }
-    }
-
-    pub(super) fn sealed(&mut self, header: &Header, payload: &[u8]) -> Vec<u8> {
-        self.sequence += 1;
-        let counter = self.time >> 20 << 36 | self.sequence;
-        let mut bytes = [&header.seal(payload)[..], payload, &[0; PROOF_BYTES]].concat();
-        seal(&self.keys.requests, self.number, counter, &mut bytes);
-        bytes
-    }
-
-    /// The answer that comes, opened; none for what the node drops.
-    pub(super) fn answer(&self) -> Option<Header> {
-        let mut bytes = [0; 4096];
-        let (length, _) = self.socket.recv_from(&mut bytes).ok()?;
-        let opened = yonder_session::open(&self.keys.answers, &mut bytes[..length]).ok()?;
-        split(&bytes[..opened]).unwrap().map(|message| message.header)
-    }
-
-    pub(super) fn send(&self, bytes: &[u8]) {
-        self.socket.send_to(bytes, self.to).unwrap();
-    }
-}
-
-fn grant(to: SocketAddr, key: &Credential, protection: Protection) -> SessionGrant {
-    let stream = TcpStream::connect(to).unwrap();
-    let deadline = std::time::Instant::now() + TIMEOUT;
-    let (stream, peer) = yonder_identity::connect(key, stream, Role::Node, deadline).unwrap();
-    assert!(peer.has(Role::Node));
-    (&stream).write_all(&SessionRequest { protection }.to_bytes()).unwrap();
-    let mut bytes = yonder_session::GrantBytes::new([0; SessionGrant::BYTES]);
-    (&stream).read_exact(&mut bytes[..]).unwrap();
-    SessionGrant::from_bytes(&bytes).unwrap()
-}
-
 /// What nothing answers is counted; until then the node may still be at it.
 pub(super) fn is_dropped(node: &Node, before: u64) {
     wait_for(|| (node.stats().bad_datagrams > before).then_some(()));
@@ -214,7 +162,7 @@ fn what_is_repeated_forged_or_from_elsewhere_is_dropped() {
     let key = shared_key(folder.path(), "key");
     let node = node(Network::Udp, &key);
     for protection in PROTECTIONS {
-        let mut lane = ByHand::new(&node, &key, protection);
+        let mut lane = ByHand::open(&node, &key, protection);
         let ping = lane.sealed(&fresh(Kind::Ping, 0), &[]);
         lane.send(&ping);
         assert_eq!(lane.answer().map(|header| (header.kind, header.code)), Some((Kind::Ping, ErrorCode::None)));
@@ -267,8 +215,7 @@ fn what_is_repeated_forged_or_from_elsewhere_is_dropped() {
         lane.send(&reflected[..length]);
         is_dropped(&node, before);
         // Keys of a session that the node has not made.
-        let made_up = SessionSecret::from_bytes([7; 32], Cipher::best(), lane.protection).lane(9);
-        lane.keys = made_up;
+        lane.make_up_keys();
         let forged = lane.sealed(&fresh(Kind::Ping, 0), &[]);
         let before = node.stats().bad_datagrams;
         lane.send(&forged);
@@ -348,23 +295,24 @@ fn a_recorded_connection_is_of_no_use() {
     let key = shared_key(folder.path(), "key");
     let node = node(Network::Tcp, &key);
     let mut lane = ByHand::new(&node, &key, Protection::Encrypted);
-    let mut greeting = [0; Greeting::BYTES];
-    Greeting { home: None }.write_to(&mut greeting);
-    let hello = lane.sealed(&fresh(Kind::Hello, Greeting::BYTES as u32), &greeting);
-    let create = lane.sealed(&fresh(Kind::CreateSpace, 0), &[]);
-    let recorded = [hello, create].concat();
-    let spaces = node.stats().spaces;
+    let to = lane.to;
     let play = |bytes: &[u8]| {
-        let mut stream = TcpStream::connect(lane.to).unwrap();
+        let mut stream = TcpStream::connect(to).unwrap();
         stream.set_read_timeout(Some(TIMEOUT)).unwrap();
         stream.write_all(bytes).unwrap();
         stream
     };
-    let mut stream = play(&recorded);
+    let hello = lane.hello();
+    let mut stream = play(&hello);
+    let mut welcome = [0; HEADER_BYTES + Welcome::BYTES + PROOF_BYTES];
+    stream.read_exact(&mut welcome).unwrap();
+    lane.settle(&mut welcome);
+    let create = lane.sealed(&fresh(Kind::CreateSpace, 0), &[]);
+    let spaces = node.stats().spaces;
+    stream.write_all(&create).unwrap();
     wait_for(|| (node.stats().spaces == spaces + 1).then_some(()));
-    stream.read_exact(&mut [0; HEADER_BYTES]).unwrap();
     // Again, whole or from the middle, it ends without an answer.
-    for bytes in [&recorded[..], &recorded[HEADER_BYTES + Greeting::BYTES + PROOF_BYTES..]] {
+    for bytes in [&[&hello[..], &create].concat(), &create] {
         let mut rest = Vec::new();
         let _ = play(bytes).read_to_end(&mut rest);
         assert!(rest.is_empty(), "{} bytes were answered", rest.len());
