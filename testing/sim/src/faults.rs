@@ -280,6 +280,13 @@ impl World {
         }
         (0..self.nodes.len()).for_each(|node| self.clock_goes_on(Machine::Node(node)));
         (0..self.settings.processes).for_each(|process| self.clock_goes_on(Machine::Process(process)));
+        // One whose clock has leapt over most hours that numbers have room for would begin anew in the middle.
+        for node in 0..self.nodes.len() {
+            let end = self.nodes[node].time(self.events.now()) + LEAP_MAX;
+            if self.nodes[node].guard.as_ref().is_some_and(|guard| !guard.may_grant_at(end)) {
+                self.restart(node);
+            }
+        }
     }
 
     /// What a lane is made of.

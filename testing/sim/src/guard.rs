@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use yonder_session::{
     AnswerCounter, Arrived, Doors, Frame, Gate, NodeSecret, Numbers, Origin, ProtectedLane, Protection, ReplayWindows,
-    Rules, SessionGrant, SessionNumber, Table, Visitor, Wrap,
+    Rules, SESSION_HOURS, SessionGrant, SessionNumber, Table, Visitor, Wrap,
 };
 use yonder_units::Nanos;
 use yonder_wire::{Direction, Message, PROOF_BYTES, split, split_proven};
@@ -140,6 +140,12 @@ impl NodeGuard {
         let grant = self.doors.session(&mut self.numbers, visitor, protection, incarnation, now)?;
         let lasts = self.doors.left(grant.number, now);
         Some((grant, lasts))
+    }
+
+    /// Whether numbers of sessions have room for the hours that there will be then.
+    pub(crate) fn may_grant_at(&self, time: Nanos) -> bool {
+        let hours = (time - self.began) / self.doors.rules().hour + Nanos::from(SESSION_HOURS);
+        hours <= Nanos::from(SessionNumber::EXPIRY_MAX)
     }
 
     /// Whether a session is over.
