@@ -15,6 +15,7 @@ use yonder_units::Nanos;
 use yonder_wire::{Direction, ErrorCode, Header, Kind, Message};
 
 use crate::backlog::{Backlog, Stored, What};
+use crate::crowd::Crowd;
 use crate::forward::AnswerTo;
 use crate::gate::{Arrived, Wrap, tenant_of};
 use crate::kept::Kept;
@@ -30,10 +31,10 @@ const DATAGRAM_BYTES: usize = 64 << 10;
 /// Datagrams after which no more are taken in before some are executed, while there is a backlog. Those that have come
 /// as trains may be more by what one batch has.
 const TAKEN_MAX: usize = 256;
-/// Datagrams that are executed at once while several senders meet: the next one waits for no more of them.
+/// Datagrams that are executed at once while several senders meet, and bytes of messages with which that ends, both
+/// ways: the next one waits for no more of them.
 const CROWDED_MAX: usize = 8;
-/// For how long after two senders have met there may be a backlog.
-const CROWD_TIME: Nanos = 100_000_000;
+const CROWDED_BYTES: usize = 32 << 10;
 /// Whoever is so far beyond its limit is not even answered.
 const DEAF_AFTER: Nanos = 250_000_000;
 
@@ -52,8 +53,7 @@ pub(crate) fn serve(server: Server, socket: &Arc<UdpSocket>, polling: Polling) {
         replies: SendBatch::new(BATCH_DATAGRAMS, DATAGRAM_BYTES),
         backlog: Backlog::new(),
         last_plain: (Address::NONE, STRANGERS, AccountNumber::SHARED),
-        last: STRANGERS,
-        is_crowded_until: 0,
+        crowd: Crowd::new(),
     };
     received.accept_trains(socket.as_fd());
     let mut waiting = Waiting::new(polling);
@@ -66,7 +66,7 @@ pub(crate) fn serve(server: Server, socket: &Arc<UdpSocket>, polling: Polling) {
                 waiting.end();
                 // A train is one of what was filled, and has many.
                 let are_many = || received.datagrams().count() > CROWDED_MAX;
-                if has_backlog || (desk.is_crowded() && are_many()) {
+                if has_backlog || (desk.crowd.is_there(yonder_clock::now()) && are_many()) {
                     desk.take_in(&mut received, filled);
                     desk.serve_backlog();
                 } else {
@@ -86,10 +86,10 @@ struct Desk<'a> {
     socket: &'a Arc<UdpSocket>,
     replies: SendBatch,
     backlog: Backlog,
-    /// The sender that was seen last without a session, and the last one of all.
+    /// The sender that was seen last without a session.
     last_plain: (Address, Source, AccountNumber),
-    last: Source,
-    is_crowded_until: Nanos,
+    /// While it is crowded there may be a backlog.
+    crowd: Crowd,
 }
 
 impl Desk<'_> {
@@ -174,14 +174,13 @@ impl Desk<'_> {
                 What::Refuse(request, code) => self.refuse(&request, code, &from, now, &mut batch),
             }
             self.backlog.charge(source, batch.bytes().saturating_sub(spent));
+            if batch.bytes() >= CROWDED_BYTES {
+                break;
+            }
         }
         drop(visit);
         self.server.end_batch(&mut batch);
         self.send();
-    }
-
-    fn is_crowded(&self) -> bool {
-        yonder_clock::now() < self.is_crowded_until
     }
 
     /// Who has sent a message that was let in.
@@ -201,10 +200,7 @@ impl Desk<'_> {
                 (source, account)
             }
         };
-        if source != self.last {
-            self.is_crowded_until = now + CROWD_TIME;
-            self.last = source;
-        }
+        self.crowd.meets(source, now);
         (source, account)
     }
 

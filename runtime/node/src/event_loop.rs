@@ -23,13 +23,14 @@ use yonder_units::Nanos;
 
 use crate::Shared;
 use crate::connection::{Closed, Connection};
+use crate::crowd::Crowd;
 use crate::polling::{Polling, Waiting};
 use crate::rounds::Rounds;
 use crate::serve::Server;
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
-/// Cost that a sender gets in each round while others wait, as of bytes; and that of one turn while none does.
+/// Cost that a sender gets in each round while there are others, as of bytes; and that of one turn while there are none.
 const QUANTUM: u32 = 32 << 10;
 const TURN_ALONE: usize = 256 << 10;
 /// The token of the inbox.
@@ -150,12 +151,21 @@ pub(crate) struct EventLoop {
     /// In the order in which they were held, where the time is the same.
     held: BinaryHeap<Reverse<(Nanos, u64, u64)>>,
     held_count: u64,
+    crowd: Crowd,
 }
 
 impl EventLoop {
     pub(crate) fn new(server: Server, poll: Poll) -> Self {
         let ready = Rounds::new(QUANTUM, usize::MAX);
-        Self { server, poll, connections: HashMap::new(), ready, held: BinaryHeap::new(), held_count: 0 }
+        Self {
+            server,
+            poll,
+            connections: HashMap::new(),
+            ready,
+            held: BinaryHeap::new(),
+            held_count: 0,
+            crowd: Crowd::new(),
+        }
     }
 
     /// The body of the thread: serves until the node stops.
@@ -250,10 +260,11 @@ impl EventLoop {
 
     /// Lets a connection do what it can at one turn.
     fn turn(&mut self, sender: Source, token: u64) {
-        let is_alone = self.ready.parties() <= 1;
         let Some(served) = self.connections.get_mut(&token) else { return };
         served.is_ready = false;
         let now = yonder_clock::now();
+        // One that has little under way is seldom seen to wait, and waits for the whole turn that has just begun.
+        let is_alone = !self.crowd.meets(sender, now);
         let account = self.server.shared.board.accounts().get(served.connection.account());
         let credit = match account.admits(now) {
             Admission::Now if is_alone && !account.has_rates() => TURN_ALONE,

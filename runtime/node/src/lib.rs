@@ -38,6 +38,7 @@ mod connections;
 mod control;
 mod controller;
 mod crash;
+mod crowd;
 mod datagram;
 mod errand;
 mod error;
@@ -332,7 +333,14 @@ fn bind(config: &NodeConfig, addresses: &mut Vec<Listen>, paths: &mut Vec<PathBu
     for address in &config.listen {
         let refused = |cause| NodeError::Listen { address: address.to_string(), cause };
         if let Listen::Udp(wanted) = address {
-            let (group, bound) = bind_datagrams(wanted, config.data_threads()).map_err(refused)?;
+            let bind = || bind_datagrams(wanted, config.data_threads());
+            let (group, bound) = if config.credential.is_some() && wanted.ends_with(":0") {
+                let (group, bound, sessions) = listen::with_sessions_on_a_free_port(bind).map_err(refused)?;
+                sockets.listeners.push(sessions);
+                (group, bound)
+            } else {
+                bind().map_err(refused)?
+            };
             sockets.datagrams.extend(group.into_iter().map(Arc::new));
             addresses.push(bound);
             continue;
@@ -346,10 +354,11 @@ fn bind(config: &NodeConfig, addresses: &mut Vec<Listen>, paths: &mut Vec<PathBu
     }
     if config.credential.is_some() {
         // Sessions for datagrams are made over a stream to the same port.
-        let bound = |addresses: &[Listen], listen: &Listen| addresses.contains(listen);
-        for address in addresses.clone() {
-            if let Listen::Udp(at) = &address
-                && !bound(addresses, &Listen::Tcp(at.clone()))
+        for address in &*addresses {
+            let is_bound =
+                |at: &String| sockets.listeners.iter().any(|listener| *listener.address() == Listen::Tcp(at.clone()));
+            if let Listen::Udp(at) = address
+                && !is_bound(at)
             {
                 let refused = |cause| NodeError::Listen { address: format!("tcp://{at}, for sessions"), cause };
                 sockets.listeners.push(Listener::for_sessions(at).map_err(refused)?);

@@ -14,6 +14,8 @@ use socket2::{Domain, Protocol, SockAddr, Socket as Socket2, Type};
 const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
 /// Connections from this machine that wait to be accepted, as the standard library has it.
 const CONNECTIONS_WAITING_MAX: i32 = 128;
+/// Ports that the kernel chooses for datagrams, of which one is to be free for streams too.
+const PORTS_TRIED_MAX: usize = 64;
 
 /// One address of a node.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -90,6 +92,22 @@ pub(crate) fn bind_datagrams(address: &str, threads: usize) -> io::Result<(Vec<U
         }
     }
     Err(refused)
+}
+
+/// Datagrams as `bind` binds them, on a port that the kernel chooses, and the streams to the same port on which their
+/// sessions are made. Where one of this machine's own connections has the port of streams, another one is tried.
+pub(crate) fn with_sessions_on_a_free_port(
+    mut bind: impl FnMut() -> io::Result<(Vec<UdpSocket>, Listen)>,
+) -> io::Result<(Vec<UdpSocket>, Listen, Listener)> {
+    let mut tries = 0;
+    loop {
+        let (sockets, address) = bind()?;
+        match Listener::for_sessions(address.socket_address().unwrap_or_default()) {
+            Ok(sessions) => return Ok((sockets, address, sessions)),
+            Err(error) if error.kind() == io::ErrorKind::AddrInUse && tries < PORTS_TRIED_MAX => tries += 1,
+            Err(error) => return Err(error),
+        }
+    }
 }
 
 /// The first socket of the group asks for the port alone, so it gets none that another node has, or gets at the same
@@ -214,6 +232,21 @@ mod tests {
             assert!(message.starts_with(&format!("'{bad}'")) && message.contains("type --listen tcp://"), "{message}");
             assert_eq!(message.lines().count(), 1);
         }
+    }
+
+    /// Of a machine with many connections their ports are taken, and the kernel does not know what else is wanted.
+    #[test]
+    fn datagrams_get_a_port_that_is_free_for_their_sessions_too() {
+        let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut tried = 0;
+        let (_, address, sessions) = with_sessions_on_a_free_port(|| {
+            tried += 1;
+            let wanted = if tried < 4 { taken.local_addr().unwrap().to_string() } else { "127.0.0.1:0".to_owned() };
+            bind_datagrams(&wanted, 2)
+        })
+        .unwrap();
+        assert_eq!((tried, address.socket_address()), (4, sessions.address().socket_address()));
+        assert_ne!(address.socket_address(), Some(&*taken.local_addr().unwrap().to_string()));
     }
 
     #[test]

@@ -67,11 +67,6 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         self.waiting
     }
 
-    /// Parties, those that only owe among them.
-    pub(crate) fn parties(&self) -> usize {
-        self.parties.len()
-    }
-
     /// Parties that have items.
     pub(crate) fn waiting_parties(&self) -> usize {
         self.parties.iter().filter(|party| party.waiting.len() > 0).count()
@@ -214,7 +209,7 @@ mod tests {
             while let Some((key, item)) = rounds.next() {
                 prop_assert_eq!(model.get_mut(&key).and_then(VecDeque::pop_front), Some(item));
             }
-            prop_assert!(model.values().all(VecDeque::is_empty) && rounds.parties() == 0);
+            prop_assert!(model.values().all(VecDeque::is_empty) && rounds.parties.is_empty());
         }
     }
 
@@ -249,7 +244,7 @@ mod tests {
                 }
             }
             rounds.charge(key, 1_000_000);
-            assert!(rounds.parties() <= 9, "{} parties are kept", rounds.parties());
+            assert!(rounds.parties.len() <= 9, "{} parties are kept", rounds.parties.len());
         }
     }
 }
