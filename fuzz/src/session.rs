@@ -9,7 +9,7 @@ use std::collections::HashSet;
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 use yonder_session::{
-    Cipher, Frame, HEADER_BYTES, Home, KeyCache, LaneKeys, NodeSecret, Protection, ReplayWindows, RequestCounter,
+    Cipher, Door, Frame, HEADER_BYTES, Home, KeyCache, LaneKeys, NodeSecret, Protection, ReplayWindows, RequestCounter,
     SessionNumber, TAG_BYTES, open, protected_bytes, seal,
 };
 
@@ -30,7 +30,8 @@ const OTHERS: u8 = 8;
 /// The thread that opens.
 const THREAD: u16 = 3;
 /// For whom messages are.
-const HOMES: [Home; 3] = [Home::Thread(THREAD), Home::Any, Home::Thread(THREAD + 1)];
+const HOMES: [Home; 4] =
+    [Home::Thread(THREAD), Home::Door(Door::Datagrams), Home::Thread(THREAD + 1), Home::Door(Door::Streams)];
 
 const fn address(last: u8) -> Ipv6Addr {
     Ipv4Addr::new(10, 0, 0, last).to_ipv6_mapped()
@@ -164,7 +165,7 @@ impl World {
         let sent = self.sent.iter().find(|sent| sent.sealed == arrived).expect("what was opened was sealed like this");
         let lane = &self.lanes[sent.lane];
         assert_eq!((opened.number, opened.counter, opened.home), (lane.number, sent.counter, HOMES[sent.home]));
-        assert_ne!(opened.home, Home::Thread(THREAD + 1), "it was for another thread");
+        assert!(sent.home < 2, "it was for another thread");
         assert_eq!(from, lane.address, "it came from an address that has no key");
         assert_eq!(bytes[20..opened.bytes], sent.plain[20..], "it was changed");
         // Neither the node's own keys for answers nor another lane's open it.

@@ -23,6 +23,8 @@ use crate::secret::SessionSecret;
 
 /// Another session is made when this part of the present one is left.
 const RENEWED_AT_DIVISOR: u64 = 4;
+/// The pause between sessions that are made because nothing is heard doubles so often: some fifty in an hour.
+pub(crate) const DOUBLINGS_MAX: u32 = 6;
 
 /// A session, as its client has it.
 #[derive(Debug)]
@@ -68,6 +70,8 @@ pub struct Renewal {
     /// When another one was last tried, and whether because nothing was heard.
     tried: Nanos,
     was_silent: bool,
+    /// How many were made for that, one after the other: they bring nothing if it is the way that is broken.
+    made_in_vain: u32,
 }
 
 /// When sessions are made again.
@@ -76,7 +80,7 @@ pub struct RenewalTimes {
     /// A lane that has asked for so long, and has heard nothing since, wants another session. Not counted in messages:
     /// of many that are sent at once none is answered before the last.
     pub silent: Nanos,
-    /// Shortest time between two attempts to make one.
+    /// Shortest time between two attempts to make one; longer while those that were made bring nothing.
     pub retry: Nanos,
 }
 
@@ -168,7 +172,7 @@ impl Renewal {
     /// Of a chain that has begun at `now` with `first`.
     #[must_use]
     pub const fn new(first: Arc<Session>, now: Nanos) -> Self {
-        Self { last: first, tried: now, was_silent: false }
+        Self { last: first, tried: now, was_silent: false, made_in_vain: 0 }
     }
 
     /// The session that was made last.
@@ -188,7 +192,12 @@ impl Renewal {
     pub fn is_due(&mut self, chain: &Chain, has_lanes: impl FnOnce() -> bool, times: RenewalTimes, now: Nanos) -> bool {
         let is_old = self.last.is_old(now);
         let is_silent = chain.is_silent.swap(false, Ordering::Relaxed);
-        if !(is_old || is_silent) || now.saturating_sub(self.tried) < times.retry {
+        let since = now.saturating_sub(self.tried);
+        let pause = times.retry << self.made_in_vain.min(DOUBLINGS_MAX);
+        if since > pause + 4 * times.silent {
+            self.made_in_vain = 0;
+        }
+        if !(is_old && since >= times.retry || is_silent && since >= pause) {
             return false;
         }
         (self.tried, self.was_silent) = (now, is_silent);
@@ -204,6 +213,7 @@ impl Renewal {
         chain.heard.fetch_max(session.time, Ordering::Relaxed);
         let next = self.last.next.set(Arc::clone(&session));
         assert!(next.is_ok(), "a session has one that follows it");
-        *self = Self { last: session, tried: now, was_silent: false };
+        let made_in_vain = if self.was_silent { self.made_in_vain + 1 } else { self.made_in_vain };
+        *self = Self { last: session, tried: now, was_silent: false, made_in_vain };
     }
 }

@@ -20,14 +20,14 @@ use crate::cipher::{Cipher, Protection};
 use crate::counter::AnswerCounter;
 use crate::frame::{Frame, PREFIX_BYTES};
 use crate::grant::SessionGrant;
-use crate::home::Home;
+use crate::home::{Door, Home};
 use crate::number::SessionNumber;
 use crate::numbers::{Numbers, Visitor};
 use crate::replay::ReplayWindows;
 use crate::seal::{open, seal};
 use crate::secret::{LaneKeys, NodeSecret};
 
-/// For how long a session lasts: until this full hour. A certificate that is revoked meanwhile has its session still.
+/// For how long a session lasts: until this full hour.
 pub const SESSION_HOURS: u32 = 2;
 
 /// Which messages a node lets in.
@@ -217,7 +217,7 @@ impl<S: Deref<Target = NodeSecret>, T: Table> Doors<S, T> {
         if number.lane() == 0 || !number.is_current(self.hours(now)) || !self.are_closed() {
             return Err(Unwelcome);
         }
-        Ok(Some(self.lane_at(number, protection, mapped(ip), Home::Any)))
+        Ok(Some(self.lane_at(number, protection, mapped(ip), Home::Door(Door::Streams))))
     }
 
     /// The lane, once it was told which thread serves it: everything else is for that.

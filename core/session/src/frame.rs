@@ -1,8 +1,8 @@
 //! [`Frame`]: the prefix of a protected message, which is all of it that can be read without the key.
 //!
 //! ```text
-//! prefix  20  lead 4: 0xE3 (encrypted) or 0xA3 (authenticated), 0xE5 or 0xA5 under the keys for greetings; then the
-//!             payload's length in 3 bytes
+//! prefix  20  lead 4: 0xE3 (encrypted) or 0xA3 (authenticated), 0xE5 or 0xA5 under the keys for greetings; then in
+//!             3 bytes the payload's length (17 bits) and the thread that it is for (7 bits, 0 for greetings)
 //!             number 8: session and lane
 //!             counter 8: the nonce
 //! body    60
@@ -42,6 +42,8 @@ pub struct Frame {
     pub protection: Protection,
     /// Whether it is under the keys for greetings.
     pub is_greeting: bool,
+    /// The number of the thread that it is for, as far as there is room for it.
+    pub thread: u8,
     /// Bytes of payload behind the header.
     pub payload_bytes: usize,
     /// The lane that sent it, or that it answers.
@@ -66,9 +68,17 @@ impl Frame {
             _ => return None,
         };
         let [low, middle, high] = *length;
-        let payload_bytes = u32::from_le_bytes([low, middle, high, 0]) as usize;
+        let payload_bytes = u32::from_le_bytes([low, middle, high & 1, 0]) as usize;
+        let thread = high >> Place::THREAD.shift;
         let (number, counter) = (SessionNumber(u64::from_le_bytes(*number)), u64::from_le_bytes(*counter));
-        (payload_bytes <= PAYLOAD_BYTES_MAX).then_some(Self { protection, is_greeting, payload_bytes, number, counter })
+        (payload_bytes <= PAYLOAD_BYTES_MAX).then_some(Self {
+            protection,
+            is_greeting,
+            thread,
+            payload_bytes,
+            number,
+            counter,
+        })
     }
 
     /// Bytes of the whole message.
@@ -86,10 +96,28 @@ impl Frame {
             (Protection::Authenticated, true) => AUTHENTICATED_GREETING,
         };
         let [low, middle, high, _] = self.payload_bytes.narrow_u32().to_le_bytes();
-        prefix[..4].copy_from_slice(&[lead, low, middle, high]);
+        prefix[..4].copy_from_slice(&[lead, low, middle, high | self.thread << Place::THREAD.shift]);
         prefix[4..12].copy_from_slice(&self.number.0.to_le_bytes());
         prefix[12..].copy_from_slice(&self.counter.to_le_bytes());
     }
+}
+
+/// Where a prefix has the thread that it is for: what is not under the keys for greetings.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Place {
+    /// The first bytes of such messages.
+    pub leads: [u8; 2],
+    /// The byte ...
+    pub at: usize,
+    /// ... and by how much its bits are to be moved to the right.
+    pub shift: u32,
+    /// Threads whose numbers differ by this are not told apart.
+    pub modulus: usize,
+}
+
+impl Place {
+    /// The one there is.
+    pub const THREAD: Self = Self { leads: [ENCRYPTED, AUTHENTICATED], at: 3, shift: 1, modulus: 128 };
 }
 
 /// Bytes of the whole message that begins with `prefix`, of which [`PREFIX_BYTES`] are needed; `None` if it is not a
@@ -119,6 +147,7 @@ mod tests {
         let frame = Frame {
             protection: Protection::Encrypted,
             is_greeting: false,
+            thread: 0,
             payload_bytes: 0x01_0000,
             number: SessionNumber(0x0807_0605_0403_0201),
             counter: 0x1817_1615_1413_1211,
@@ -134,6 +163,12 @@ mod tests {
             assert_eq!(prefix[0], lead);
             assert_eq!(Frame::parse(&prefix), Some(Frame { protection, is_greeting: true, ..frame }));
         }
+        Frame { thread: 127, ..frame }.write(&mut prefix);
+        assert_eq!(
+            (prefix[1..4].to_vec(), Frame::parse(&prefix)),
+            (vec![0, 0, 0xff], Some(Frame { thread: 127, ..frame }))
+        );
+        assert_eq!(prefix[Place::THREAD.at] >> Place::THREAD.shift, 127);
         write_plain(&mut prefix);
         assert_eq!(prefix, *b"Yo\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     }
@@ -144,6 +179,7 @@ mod tests {
         let longest = Frame {
             protection: Protection::Encrypted,
             is_greeting: false,
+            thread: 0,
             payload_bytes: PAYLOAD_BYTES_MAX,
             number: SessionNumber(1),
             counter: 1,

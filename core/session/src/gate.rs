@@ -16,7 +16,6 @@ use yonder_wire::{ErrorCode, Header, Kind, Message, PROOF_BYTES, split, split_pr
 use crate::counter::AnswerCounter;
 use crate::doors::{Doors, Table, Wrap};
 use crate::frame::Frame;
-use crate::home::Home;
 use crate::key_cache::{KeyCache, Opened};
 use crate::seal::seal;
 use crate::secret::NodeSecret;
@@ -115,7 +114,7 @@ impl<O: Origin> Gate<O> {
         }
         match split_proven(&datagram[..opened.bytes]) {
             // Under the keys for greetings a request would be executed by any thread.
-            Ok(Some(message)) if home != Home::Any || message.header.kind == Kind::Hello => {
+            Ok(Some(message)) if !home.is_door() || message.header.kind == Kind::Hello => {
                 Arrived::Message(message, Wrap::Protected { number, protection, ip, home })
             }
             _ => Arrived::Dropped,

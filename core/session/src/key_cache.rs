@@ -14,7 +14,7 @@ use yonder_units::Narrow;
 
 use crate::cipher::{Cipher, Protection};
 use crate::frame::Frame;
-use crate::home::Home;
+use crate::home::{Door, Home};
 use crate::number::SessionNumber;
 use crate::seal::open;
 use crate::secret::{LaneKeys, NodeSecret};
@@ -54,7 +54,7 @@ pub struct KeyCache {
     /// The thread.
     thread: u16,
     hash: SipHasher13,
-    /// A lane has one place.
+    /// A lane has one place for each home.
     entries: Box<[Option<Entry>]>,
 }
 
@@ -107,7 +107,7 @@ impl KeyCache {
         if !number.is_current(now_hours) {
             return Err(Refused::Expired);
         }
-        let home = if is_greeting { Home::Any } else { Home::Thread(self.thread) };
+        let home = if is_greeting { Home::Door(Door::Datagrams) } else { Home::Thread(self.thread) };
         let owner = Owner { number, ip, protection, home };
         let at = self.place_of(owner);
         let bytes = match &self.entries[at] {
@@ -180,6 +180,7 @@ mod tests {
     const ELSEWHERE: Ipv6Addr = Ipv4Addr::new(192, 0, 2, 2).to_ipv6_mapped();
     const BYTES: usize = HEADER_BYTES + 10;
     const HOME: u16 = 3;
+    const DOOR: Home = Home::Door(Door::Datagrams);
 
     fn node() -> NodeSecret {
         NodeSecret::new([5; 32])
@@ -266,6 +267,25 @@ mod tests {
     }
 
     #[test]
+    fn what_is_kept_stays_when_it_is_forged() {
+        let mut cache = cache();
+        let lanes = (1..=SessionNumber::LANE_MAX).map(|lane| SessionNumber::new(1, 20, 1).with_lane(lane));
+        for number in lanes.clone() {
+            assert!(cache.open_request(&node(), 3, IP, &mut request(number, Protection::Encrypted, 1)).is_ok());
+        }
+        let owners = |cache: &KeyCache| -> Vec<Option<Owner>> {
+            cache.entries.iter().map(|entry| entry.as_ref().map(|entry| entry.owner)).collect()
+        };
+        let before = owners(&cache);
+        for number in lanes {
+            let mut forged = request(number, Protection::Authenticated, 1);
+            *forged.last_mut().unwrap() ^= 1;
+            assert_eq!(cache.open_request(&node(), 3, IP, &mut forged), Err(Refused::Forged));
+        }
+        assert_eq!(owners(&cache), before);
+    }
+
+    #[test]
     fn an_answer_is_opened_by_the_client_and_is_no_request() {
         let (mut cache, number) = (cache(), SessionNumber::new(1, 20, 1).with_lane(4));
         let mut answer = vec![8; BYTES + TAG_BYTES];
@@ -283,12 +303,14 @@ mod tests {
         for protection in [Protection::Authenticated, Protection::Encrypted] {
             let mut elsewhere = request_for(Home::Thread(HOME + 1), number, protection, 1);
             assert_eq!(cache().open_request(&node(), 3, IP, &mut elsewhere), Err(Refused::Forged));
-            let mut greeting = request_for(Home::Any, number, protection, 1);
+            let mut greeting = request_for(DOOR, number, protection, 1);
             let mut relabelled = greeting.clone();
             relabelled[0] ^= 0x06;
             assert_eq!(cache().open_request(&node(), 3, IP, &mut relabelled), Err(Refused::Forged));
+            let mut of_stream = request_for(Home::Door(Door::Streams), number, protection, 1);
+            assert_eq!(cache().open_request(&node(), 3, IP, &mut of_stream), Err(Refused::Forged));
             let opened = cache().open_request(&node(), 3, IP, &mut greeting);
-            assert_eq!(opened, Ok(Opened { number, protection, home: Home::Any, counter: 1, bytes: BYTES }));
+            assert_eq!(opened, Ok(Opened { number, protection, home: DOOR, counter: 1, bytes: BYTES }));
         }
     }
 

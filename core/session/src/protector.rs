@@ -1,7 +1,7 @@
 //! [`Protector`]: what one lane of a client seals and opens with.
 //!
-//! It derives its keys by itself, when it begins and when it goes over to another session of its [`Chain`], so nothing
-//! here locks, allocates or waits on the path of a fault.
+//! It derives its keys by itself, when it begins, is welcomed, greets again, and goes over to another session of its
+//! [`Chain`], so nothing here locks, allocates or waits on the path of a fault.
 //!
 //! Invariant: a lane has one counter as long as a session lasts.
 
@@ -16,7 +16,7 @@ use yonder_wire::{Header, PROOF_BYTES, WireError, split_proven};
 use crate::chain::{Chain, Session};
 use crate::counter::{NODE_THREADS_MAX, RequestCounter};
 use crate::frame::{Frame, PREFIX_BYTES};
-use crate::home::Home;
+use crate::home::{Door, Home};
 use crate::number::SessionNumber;
 use crate::seal::{open, seal};
 use crate::secret::LaneKeys;
@@ -29,7 +29,8 @@ const UNANSWERED_MAX: u32 = 8;
 #[derive(Debug)]
 pub struct Protector {
     lane: u8,
-    /// The thread of the node that has welcomed the lane.
+    /// Where the lane greets, and whom it speaks to.
+    door: Door,
     home: Home,
     chain: Arc<Chain>,
     /// The session of the lane. That from which it began is held too, and with it all between: nothing is freed when
@@ -54,14 +55,17 @@ pub struct Foreign;
 
 impl Protector {
     /// The protection of a new lane, with a number that [`Chain::next_lane`] has given, under `session` of the chain.
+    /// It greets at a door of the node.
     #[must_use]
-    pub fn new(chain: &Arc<Chain>, session: &Arc<Session>, lane: u8) -> Self {
-        let keys = session.secret.lane(lane, Home::Any);
+    pub fn new(chain: &Arc<Chain>, session: &Arc<Session>, lane: u8, door: Door) -> Self {
+        let home = Home::Door(door);
+        let keys = session.secret.lane(lane, home);
         let mut clock = NodeClock::default();
         clock.hear(session.time, session.made);
         Self {
             lane,
-            home: Home::Any,
+            door,
+            home,
             chain: Arc::clone(chain),
             session: Arc::clone(session),
             _first: Arc::clone(session),
@@ -93,26 +97,23 @@ impl Protector {
         self.session.number.with_lane(self.lane)
     }
 
-    /// A thread of the node has welcomed the lane: from now on everything is for it. Whether it was not already.
+    /// A thread of the node has welcomed the lane: from now on everything is for it.
     ///
     /// # Errors
     /// If no node has such a thread.
-    pub fn settle(&mut self, thread: u32) -> Result<bool, Foreign> {
+    pub fn settle(&mut self, thread: u32) -> Result<(), Foreign> {
         let thread = u16::try_from(thread).ok().filter(|thread| *thread < NODE_THREADS_MAX).ok_or(Foreign)?;
-        Ok(self.go_to(Home::Thread(thread)))
+        self.go_to(Home::Thread(thread));
+        Ok(())
     }
 
-    /// Nothing but a greeting can be sent from now on, and it is for any thread of the node.
+    /// Nothing but a greeting can be sent from now on.
     pub fn leave(&mut self) {
-        self.go_to(Home::Any);
+        self.go_to(Home::Door(self.door));
     }
 
-    fn go_to(&mut self, home: Home) -> bool {
-        let is_new = self.home != home;
-        if is_new {
-            (self.home, self.keys) = (home, self.session.secret.lane(self.lane, home));
-        }
-        is_new
+    fn go_to(&mut self, home: Home) {
+        (self.home, self.keys) = (home, self.session.secret.lane(self.lane, home));
     }
 
     /// Goes over to the session that was made last, if there is a newer one than that of the lane.

@@ -31,8 +31,9 @@ pub fn seal(key: &Key, number: SessionNumber, counter: u64, message: &mut [u8]) 
     assert!(payload_bytes <= PAYLOAD_BYTES_MAX, "a payload of {payload_bytes} bytes");
     let (text, tag) = split_tag(message);
     let (prefix, body) = split_prefix(text);
-    let Key { protection, is_greeting, .. } = *key;
-    Frame { protection, is_greeting, payload_bytes, number, counter }.write(prefix);
+    let Key { protection, home, .. } = *key;
+    let (is_greeting, thread) = (home.is_door(), home.told());
+    Frame { protection, is_greeting, thread, payload_bytes, number, counter }.write(prefix);
     *tag = match key.protection {
         Protection::Encrypted => encrypt(key, counter, prefix, body),
         Protection::Authenticated => encrypt(key, counter, text, &mut []),
@@ -50,7 +51,7 @@ pub fn seal(key: &Key, number: SessionNumber, counter: u64, message: &mut [u8]) 
 pub fn open(key: &Key, message: &mut [u8]) -> Result<usize, Forged> {
     let frame = Frame::parse(message).ok_or(Forged)?;
     if frame.message_bytes() != message.len()
-        || (frame.protection, frame.is_greeting) != (key.protection, key.is_greeting)
+        || (frame.protection, frame.is_greeting, frame.thread) != (key.protection, key.home.is_door(), key.home.told())
     {
         return Err(Forged);
     }

@@ -121,7 +121,7 @@ impl SessionSecret {
         let key = |half: usize| {
             let mut bytes = Zeroizing::new([0; SECRET_BYTES]);
             bytes.copy_from_slice(&keys[half * SECRET_BYTES..][..SECRET_BYTES]);
-            Key { bytes, cipher: self.cipher, protection: self.protection, is_greeting: home == Home::Any }
+            Key { bytes, cipher: self.cipher, protection: self.protection, home }
         };
         seal::prepare(self.cipher);
         LaneKeys { requests: key(0), answers: key(1) }
@@ -143,8 +143,8 @@ pub struct Key {
     pub(crate) bytes: Zeroizing<[u8; SECRET_BYTES]>,
     pub(crate) cipher: Cipher,
     pub(crate) protection: Protection,
-    /// Whether it is for greetings.
-    pub(crate) is_greeting: bool,
+    /// For whom it is.
+    pub(crate) home: Home,
 }
 
 /// HKDF-Expand of `secret` for what `info` says.
@@ -175,6 +175,7 @@ mod tests {
     use core::net::Ipv4Addr;
 
     use super::*;
+    use crate::home::Door;
 
     fn node() -> NodeSecret {
         NodeSecret::new([7; SECRET_BYTES])
@@ -206,7 +207,8 @@ mod tests {
     #[test]
     fn every_lane_has_two_keys_of_its_own_at_each_home() {
         let secret = SessionSecret::from_bytes([1; SECRET_BYTES], Cipher::ChaCha20Poly1305, Protection::Encrypted);
-        let homes = [Home::Any, Home::Thread(0), Home::Thread(1), Home::Thread(256)];
+        let doors = [Door::Datagrams, Door::Streams].map(Home::Door);
+        let homes = [doors[0], doors[1], Home::Thread(0), Home::Thread(1), Home::Thread(256)];
         let numbers = (1..=SessionNumber::LANE_MAX).flat_map(|lane| homes.map(|home| (lane, home)));
         let lanes: Vec<LaneKeys> = numbers.map(|(lane, home)| secret.lane(lane, home)).collect();
         let keys: HashSet<[u8; SECRET_BYTES]> =
@@ -218,7 +220,7 @@ mod tests {
     #[should_panic(expected = "lane 0 sends no messages")]
     fn the_session_itself_has_no_keys() {
         let secret = SessionSecret::from_bytes([1; SECRET_BYTES], Cipher::ChaCha20Poly1305, Protection::Encrypted);
-        let _ = secret.lane(0, Home::Any);
+        let _ = secret.lane(0, Home::Thread(0));
     }
 
     #[test]
@@ -243,7 +245,7 @@ mod tests {
             Cipher::ChaCha20Poly1305,
             Protection::Encrypted,
         );
-        let keys = secret.lane(1, Home::Any);
+        let keys = secret.lane(1, Home::Thread(0));
         let printed = format!("{:?} {secret:?} {keys:?} {:?}", node(), keys.requests);
         assert_eq!(printed, "NodeSecret SessionSecret LaneKeys Key");
     }

@@ -124,6 +124,8 @@ pub(crate) struct Connection {
     stage: Stage,
     /// Where it comes from, if that is the network.
     ip: Option<IpAddr>,
+    /// Whether more than sessions is to be had where it came in.
+    is_served: bool,
     /// Who pays.
     account: AccountNumber,
     /// The lane, if its messages are protected.
@@ -141,13 +143,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// A connection, from an address of the network or of this machine, whose peer has not greeted yet.
-    pub(crate) fn new(guest: Guest, ip: Option<IpAddr>, now: Instant) -> Self {
+    /// A connection, from an address of the network or of this machine, whose peer has not greeted yet. It came in
+    /// where more than sessions is to be had, or not.
+    pub(crate) fn new(guest: Guest, ip: Option<IpAddr>, is_served: bool, now: Instant) -> Self {
         Self {
             peer: (guest.transport == Transport::Shm).then(Arc::default),
             guest: Arc::new(guest),
             stage: Stage::Greeting { deadline: now + GREETING_TIME_MAX },
             ip,
+            is_served,
             account: AccountNumber::SHARED,
             lane: None,
             received: MessageBuffer::new(BUFFER_BYTES),
@@ -172,6 +176,11 @@ impl Connection {
     /// Where it comes from, if that is the network.
     pub(crate) fn ip(&self) -> Option<IpAddr> {
         self.ip
+    }
+
+    /// Whether more than sessions is to be had where it came in.
+    pub(crate) fn is_served(&self) -> bool {
+        self.is_served
     }
 
     /// Another descriptor of its socket.
@@ -233,6 +242,10 @@ impl Connection {
             return Err(self.refuse(ErrorCode::Busy));
         }
         let home = choose(greeting.home);
+        // Another thread does not know what was executed; whoever has a session names a thread that there is.
+        if self.lane.is_some() && greeting.home.is_some_and(|named| named != home) {
+            return Err(Closed::Unwelcome);
+        }
         self.stage = Stage::Open;
         self.welcome(&hello, &shared.welcome(home), shared, answers)?;
         // What comes next is for the thread that serves it.

@@ -134,7 +134,7 @@ impl Control {
         };
         let is_stranger = transport == Transport::Shm && !is_trusted(&socket);
         let guest = Guest::new(socket, transport, source, yonder_clock::now());
-        let mut connection = Connection::new(guest, ip, Instant::now());
+        let mut connection = Connection::new(guest, ip, listener.serves(), Instant::now());
         if is_stranger {
             let refused = connection.refuse(ErrorCode::NotAllowed);
             tracing::warn!("a connection of another user is not taken: {refused}");
@@ -163,7 +163,7 @@ impl Control {
                 None => {}
                 Some(sessions::TLS_LEAD) => return self.make_session(token, ip),
                 // This port is for sessions alone: what they are for goes by datagram.
-                Some(_) if self.homes.is_empty() => {
+                Some(_) if !connection.is_served() => {
                     let refused = connection.refuse(ErrorCode::Unsupported);
                     return self.end(token, refused);
                 }

@@ -190,7 +190,7 @@ impl Desk<'_> {
         let (source, account) = match tenant_of(wrap) {
             Some(source) => (source, accounts.number_of(source)),
             // Its address may be anybody's.
-            None if header.kind == Kind::Hello => (STRANGERS, AccountNumber::SHARED),
+            None if header.kind == Kind::Hello && wrap == Wrap::Plain => (STRANGERS, AccountNumber::SHARED),
             None if self.last_plain.0 == *from => (self.last_plain.1, self.last_plain.2),
             None => {
                 let unspecified = std::net::Ipv6Addr::UNSPECIFIED.into();

@@ -30,7 +30,8 @@ use crate::serve::Server;
 
 /// Events taken from the kernel at a time.
 const EVENTS_MAX: usize = 256;
-/// Cost that a sender gets in each round while there are others, as of bytes; and that of one turn while there are none.
+/// Cost that a sender gets in each round while there are others, as of bytes; and that of one turn while there are
+/// none.
 const QUANTUM: u32 = 32 << 10;
 const TURN_ALONE: usize = 256 << 10;
 /// The token of the inbox.

@@ -333,7 +333,7 @@ fn bind(config: &NodeConfig, addresses: &mut Vec<Listen>, paths: &mut Vec<PathBu
     for address in &config.listen {
         let refused = |cause| NodeError::Listen { address: address.to_string(), cause };
         if let Listen::Udp(wanted) = address {
-            let bind = || bind_datagrams(wanted, config.data_threads());
+            let bind = || bind_datagrams(wanted, sockets.datagrams.len(), config.data_threads());
             let (group, bound) = if config.credential.is_some() && wanted.ends_with(":0") {
                 let (group, bound, sessions) = listen::with_sessions_on_a_free_port(bind).map_err(refused)?;
                 sockets.listeners.push(sessions);

@@ -9,11 +9,16 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::Mode;
 use socket2::{Domain, Protocol, SockAddr, Socket as Socket2, Type};
+use yonder_datagram::{Steering, steer};
+use yonder_session::Place;
+use yonder_units::Narrow;
 
 /// Bytes of datagrams that a socket holds for its thread.
 const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
 /// Connections from this machine that wait to be accepted, as the standard library has it.
 const CONNECTIONS_WAITING_MAX: i32 = 128;
+/// Threads that serve one address of datagrams, at most: a message can tell as many apart.
+const THREADS_MAX: usize = Place::THREAD.modulus;
 /// Ports that the kernel chooses for datagrams, of which one is to be free for streams too.
 const PORTS_TRIED_MAX: usize = 64;
 
@@ -81,12 +86,13 @@ fn parse_one(text: &str) -> Result<Listen, ListenError> {
     }
 }
 
-/// Sockets for datagrams at `address`, one for each of `threads` threads, and the address with the port that was
-/// chosen. The kernel gives all datagrams of one peer's socket to the same of them.
-pub(crate) fn bind_datagrams(address: &str, threads: usize) -> io::Result<(Vec<UdpSocket>, Listen)> {
+/// Sockets for datagrams at `address`, one for each of `threads` threads of which the first has this number, and the
+/// address with the port that was chosen. The kernel gives those that are sealed for a thread to that thread's, and all
+/// others of one peer's socket to the same of them.
+pub(crate) fn bind_datagrams(address: &str, first: usize, threads: usize) -> io::Result<(Vec<UdpSocket>, Listen)> {
     let mut refused = io::Error::new(io::ErrorKind::InvalidInput, "the name has no address");
     for candidate in address.to_socket_addrs()? {
-        match bind_group(candidate, threads) {
+        match bind_group(candidate, threads.min(THREADS_MAX)).and_then(|group| steered(group, first)) {
             Ok(group) => return Ok(group),
             Err(error) => refused = error,
         }
@@ -132,6 +138,20 @@ fn bind_group(mut address: SocketAddr, threads: usize) -> io::Result<(Vec<UdpSoc
         sockets.push(socket);
     }
     Ok((sockets, Listen::Udp(address.to_string())))
+}
+
+/// The group, to which the kernel gives what is sealed for one of its threads whichever port it comes from.
+fn steered((sockets, address): (Vec<UdpSocket>, Listen), first: usize) -> io::Result<(Vec<UdpSocket>, Listen)> {
+    let Place { leads, at, shift, modulus } = Place::THREAD;
+    let steering = Steering { leads, at, shift, first: (first % modulus).narrow_u32(), modulus: modulus.narrow_u32() };
+    if sockets.len() > 1
+        && let Err(error) = steer(sockets[0].as_fd(), steering)
+    {
+        tracing::warn!(
+            "a lane whose port changes on its way is heard no more, because the kernel steers nothing: {error}"
+        );
+    }
+    Ok((sockets, address))
 }
 
 /// A bound socket for streams that does not block.
@@ -242,7 +262,7 @@ mod tests {
         let (_, address, sessions) = with_sessions_on_a_free_port(|| {
             tried += 1;
             let wanted = if tried < 4 { taken.local_addr().unwrap().to_string() } else { "127.0.0.1:0".to_owned() };
-            bind_datagrams(&wanted, 2)
+            bind_datagrams(&wanted, 0, 2)
         })
         .unwrap();
         assert_eq!((tried, address.socket_address()), (4, sessions.address().socket_address()));
@@ -251,18 +271,18 @@ mod tests {
 
     #[test]
     fn a_group_has_one_port_and_no_stranger_joins_it() {
-        let (sockets, address) = bind_datagrams("127.0.0.1:0", 3).unwrap();
+        let (sockets, address) = bind_datagrams("127.0.0.1:0", 0, 3).unwrap();
         assert!(sockets.iter().all(|socket| format!("udp://{}", socket.local_addr().unwrap()) == address.to_string()));
         let Listen::Udp(taken) = address else { panic!() };
-        assert_eq!(bind_datagrams(&taken, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
+        assert_eq!(bind_datagrams(&taken, 0, 1).unwrap_err().kind(), io::ErrorKind::AddrInUse);
         drop(sockets);
-        assert_eq!(bind_datagrams(&taken, 2).unwrap().0.len(), 2, "the port is free again");
+        assert_eq!(bind_datagrams(&taken, 0, 2).unwrap().0.len(), 2, "the port is free again");
     }
 
     /// The kernel spreads peers over the group, and keeps to its choice.
     #[test]
     fn every_peer_has_one_socket_of_the_group_and_every_socket_has_peers() {
-        let (sockets, _) = bind_datagrams("127.0.0.1:0", 2).unwrap();
+        let (sockets, _) = bind_datagrams("127.0.0.1:0", 0, 2).unwrap();
         let group = sockets[0].local_addr().unwrap();
         sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
         let mut served = [0; 2];
@@ -280,6 +300,34 @@ mod tests {
             }
         }
         assert!(served.iter().all(|peers| *peers > 8), "{served:?}");
+    }
+
+    /// Whichever port it comes from, what is for a thread comes to it, and what is for none of the group to any.
+    #[test]
+    fn what_is_sealed_for_a_thread_comes_to_its_socket() {
+        let (first, threads) = (126, 5);
+        let (sockets, _) = bind_datagrams("127.0.0.1:0", first, threads).unwrap();
+        let group = sockets[0].local_addr().unwrap();
+        sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
+        let arrived = |socket: &UdpSocket| std::iter::from_fn(|| socket.recv(&mut [0; 64]).ok()).count();
+        let Place { leads: [encrypted, authenticated], at, shift, modulus } = Place::THREAD;
+        let from_many_ports = |lead: u8, number: usize| -> Vec<usize> {
+            let mut message = [0x11; 40];
+            (message[0], message[at]) = (lead, u8::try_from(number % modulus).unwrap() << shift | 1);
+            for _ in 0..40 {
+                UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&message, group).unwrap();
+            }
+            sockets.iter().map(arrived).collect()
+        };
+        for (place, lead) in (0..threads).zip([encrypted, authenticated].into_iter().cycle()) {
+            let mut expected = vec![0; threads];
+            expected[place] = 40;
+            assert_eq!(from_many_ports(lead, first + place), expected);
+        }
+        for (lead, number) in [(b'Y', first), (0xe5, first), (encrypted, first + threads)] {
+            let found = from_many_ports(lead, number);
+            assert!(found.iter().sum::<usize>() == 40 && found.iter().all(|count| *count < 40), "{found:?}");
+        }
     }
 
     #[test]

@@ -6,7 +6,8 @@
 //!
 //! Neighbours: the data threads of `runtime/node` and the UDP lanes of `runtime/fabric`.
 //!
-//! UNSAFETY: system calls on arrays of headers that point into buffers of the same batch, and one on an integer.
+//! UNSAFETY: system calls on arrays of headers that point into buffers of the same batch, one on an integer, and one on
+//! a program for the kernel.
 
 mod address;
 mod control;
@@ -14,6 +15,7 @@ mod path;
 pub mod peer;
 mod receive;
 mod send;
+mod steering;
 
 use control::Control;
 
@@ -21,6 +23,7 @@ pub use address::Address;
 pub use path::path_mtu;
 pub use receive::{ReceiveBatch, Received, ReceivedMut, Wait};
 pub use send::SendBatch;
+pub use steering::{Steering, steer};
 
 /// Most datagrams in a batch: the kernel takes no more at a time.
 pub const BATCH_MAX: usize = 1024;

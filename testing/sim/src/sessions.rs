@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use rand::Rng;
-use yonder_session::{Chain, Frame, Home, Protector, Renewal, Session, Wrap, open, seal};
+use yonder_session::{Chain, Door, Frame, Home, Protector, Renewal, Session, Wrap, open, seal};
 use yonder_wire::{Direction, Header, Kind, Message, PROOF_BYTES, split, split_proven};
 
 use crate::attacker::{Hostile, Taped};
@@ -59,10 +59,11 @@ impl World {
         let chain = Arc::new(Chain::new(&session, times));
         for lane in lanes {
             let number = chain.next_lane().ok_or("a chain has room for the lanes of a process")?;
-            let mut protector = Protector::new(&chain, &session, number);
+            let door = if self.lanes[lane].stream.is_none() { Door::Datagrams } else { Door::Streams };
+            let mut protector = Protector::new(&chain, &session, number, door);
             // A lane of datagrams greets until it has found its thread; here it knows. One with a stream greets on
             // that.
-            if self.lanes[lane].stream.is_none() {
+            if door == Door::Datagrams {
                 let guard = self.nodes[node].guard.as_ref().ok_or("a node with sessions has doors")?;
                 settle(guard, self.lanes[lane].thread, &mut protector)?;
             }

@@ -100,8 +100,8 @@ impl Guard {
             tables: rng.random_range(1..=3),
             sets_per_table: *[1, 4, 16].choose(rng).unwrap_or(&16),
             hour: *[4, 8, 20].choose(rng).unwrap_or(&8) * MILLISECOND,
-            // Longer than a client waits before it asks again.
-            cookie_period: rng.random_range(15..40) * MILLISECOND,
+            // Longer than a client that was refused for long waits before it asks again.
+            cookie_period: rng.random_range(100..300) * MILLISECOND,
         };
         let protections = [Protection::Encrypted, Protection::Authenticated];
         Some(Self {

@@ -48,13 +48,13 @@ const HERE: From = From([10, 0, 0, 1]);
 const ELSEWHERE: From = From([10, 0, 0, 2]);
 
 /// A lane of a client at [`HERE`], whose session was made at `now`, which has not greeted.
-fn lane(doors: &TestDoors, numbers: &mut Numbers, now: Nanos) -> Protector {
+fn lane(doors: &TestDoors, numbers: &mut Numbers, now: Nanos, door: Door) -> Protector {
     let visitor = Visitor { tenant: None, ip: Ipv4Addr::from(HERE.0).into(), host: 1 };
     let grant = doors.session(numbers, visitor, Protection::Encrypted, 1, now).unwrap();
     let session = Arc::new(Session::new(grant, HOUR, visitor.ip, 0, 0));
     let chain = Arc::new(Chain::new(&session, RenewalTimes::USUAL));
     let number = chain.next_lane().unwrap();
-    Protector::new(&chain, &session, number)
+    Protector::new(&chain, &session, number, door)
 }
 
 fn sealed(lane: &mut Protector, request: &Header, now: Nanos) -> Vec<u8> {
@@ -83,7 +83,7 @@ fn opened(gate: &mut Gate<From>, doors: &TestDoors, mut datagram: Vec<u8>, from:
 fn a_request_is_let_in_once_by_its_thread_from_one_address() {
     let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
     let now = START + (2 << 20);
-    let mut lane = lane(&doors, &mut numbers, now);
+    let mut lane = lane(&doors, &mut numbers, now, Door::Datagrams);
     let mut gates = [Gate::new(&doors, 0), Gate::new(&doors, 1)];
     lane.settle(0).unwrap();
     let request = sealed(&mut lane, &REQUEST, 0);
@@ -106,7 +106,7 @@ fn a_request_is_let_in_once_by_its_thread_from_one_address() {
 fn a_session_ends_with_its_hour_and_plain_messages_are_refused() {
     let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
     let now = START + HOUR / 2;
-    let mut lane = lane(&doors, &mut numbers, now);
+    let mut lane = lane(&doors, &mut numbers, now, Door::Datagrams);
     assert_eq!(doors.left(lane.number(), now), HOUR + HOUR / 2);
     let mut gate = Gate::new(&doors, 0);
     lane.settle(0).unwrap();
@@ -124,7 +124,7 @@ fn a_session_ends_with_its_hour_and_plain_messages_are_refused() {
 fn a_lane_that_has_no_thread_yet_may_greet_and_no_more() {
     let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
     let now = START + (2 << 20);
-    let mut lane = lane(&doors, &mut numbers, now);
+    let mut lane = lane(&doors, &mut numbers, now, Door::Datagrams);
     for thread in 0..2 {
         let mut gate = Gate::new(&doors, thread);
         let (hello, request) = (sealed(&mut lane, &HELLO, 0), sealed(&mut lane, &REQUEST, 0));
@@ -140,9 +140,14 @@ fn a_lane_that_has_no_thread_yet_may_greet_and_no_more() {
 fn a_stream_is_of_one_lane() {
     let (doors, mut numbers) = (doors(Admission::Protected), Numbers::default());
     let now = START + (2 << 20);
-    let (mut one, mut other) = (lane(&doors, &mut numbers, now), lane(&doors, &mut numbers, now));
+    let (mut one, mut other) =
+        (lane(&doors, &mut numbers, now, Door::Streams), lane(&doors, &mut numbers, now, Door::Streams));
     let ip = Ipv4Addr::from(HERE.0).into();
-    let mut hello = sealed(&mut one, &HELLO, 0);
+    let mut of_datagrams = lane(&doors, &mut numbers, now, Door::Datagrams);
+    let (mut strange, mut hello) = (sealed(&mut of_datagrams, &HELLO, 0), sealed(&mut one, &HELLO, 0));
+    let other_door = doors.lane_of(&strange, ip, now).unwrap().unwrap();
+    assert_eq!(doors.open_next(&other_door, &mut strange, now), Err(Unwelcome), "a greeting of datagrams");
+    assert_eq!(opened(&mut Gate::new(&doors, 0), &doors, hello.clone(), HERE, now), None, "a greeting of a stream");
     assert!(doors.lane_of(&hello[..PREFIX_BYTES - 1], ip, now).unwrap().is_none());
     let greeted = doors.lane_of(&hello, ip, now).unwrap().unwrap();
     assert!(doors.open_next(&greeted, &mut hello, now).unwrap().is_some());

@@ -6,7 +6,7 @@ use std::collections::HashSet;
 use yonder_wire::{HEADER_BYTES, Kind};
 
 use super::*;
-use crate::chain::{Renewal, RenewalTimes};
+use crate::chain::{DOUBLINGS_MAX, Renewal, RenewalTimes};
 use crate::cipher::{Protection, TESTED};
 use crate::grant::SessionGrant;
 use crate::secret::SessionSecret;
@@ -29,8 +29,8 @@ fn chain(first: Session) -> (Arc<Chain>, Renewal) {
 
 /// A lane that [`HOME`] has welcomed.
 fn lane(chain: &Arc<Chain>, renewal: &Renewal) -> Protector {
-    let mut lane = Protector::new(chain, renewal.last(), chain.next_lane().unwrap());
-    assert_eq!(lane.settle(HOME.into()), Ok(true));
+    let mut lane = Protector::new(chain, renewal.last(), chain.next_lane().unwrap(), Door::Datagrams);
+    lane.settle(HOME.into()).unwrap();
     lane
 }
 
@@ -120,16 +120,20 @@ fn another_session_corrects_a_bound_that_was_too_high() {
 #[test]
 fn a_lane_speaks_to_the_thread_that_has_welcomed_it() {
     let (chain, mut renewal) = chain(session(1, 0, 0));
-    let mut lane = Protector::new(&chain, renewal.last(), chain.next_lane().unwrap());
+    let mut lane = Protector::new(&chain, renewal.last(), chain.next_lane().unwrap(), Door::Streams);
     let keys = |serial, home| session(serial, 0, 0).secret.lane(1, home);
+    let (door, other) = (Home::Door(Door::Streams), Home::Door(Door::Datagrams));
     assert!(sent(&mut lane, 0).is_greeting);
-    assert_eq!(lane.open(&mut answer(&keys(1, Home::Thread(HOME)), lane.number(), 1, 0), 0), Err(Foreign));
-    assert!(lane.open(&mut answer(&keys(1, Home::Any), lane.number(), 1, 0), 0).is_ok());
-    assert_eq!((lane.settle(HOME.into()), lane.settle(HOME.into())), (Ok(true), Ok(false)));
+    for home in [Home::Thread(HOME), other] {
+        assert_eq!(lane.open(&mut answer(&keys(1, home), lane.number(), 1, 0), 0), Err(Foreign), "{home:?}");
+    }
+    assert!(lane.open(&mut answer(&keys(1, door), lane.number(), 1, 0), 0).is_ok());
+    assert_eq!(lane.settle(HOME.into()), Ok(()));
     assert_eq!((lane.settle(NODE_THREADS_MAX.into()), lane.settle(u32::MAX)), (Err(Foreign), Err(Foreign)));
     for serial in 1..3 {
-        assert!(!sent(&mut lane, 0).is_greeting);
-        for (home, is_good) in [(Home::Thread(HOME), true), (Home::Thread(HOME + 1), false), (Home::Any, false)] {
+        let frame = sent(&mut lane, 0);
+        assert_eq!((frame.is_greeting, u16::from(frame.thread)), (false, HOME));
+        for (home, is_good) in [(Home::Thread(HOME), true), (Home::Thread(HOME + 1), false), (door, false)] {
             let mut answer = answer(&keys(serial, home), lane.number(), 2, 0);
             assert_eq!(lane.open(&mut answer, 0).is_ok(), is_good, "{home:?}");
         }
@@ -138,4 +142,38 @@ fn a_lane_speaks_to_the_thread_that_has_welcomed_it() {
     }
     lane.leave();
     assert!(sent(&mut lane, 0).is_greeting);
+}
+
+/// What is lost on the way back is not helped by sessions, of which a node makes some number in an hour.
+#[test]
+fn sessions_that_bring_nothing_are_made_ever_more_seldom() {
+    let (chain, mut renewal) = chain(session(1, 0, 0));
+    let mut lane = lane(&chain, &renewal);
+    let (mut now, mut made) = (0, Vec::new());
+    while now < 5000 {
+        // Nothing is old, so that silence is the cause.
+        let _ = sent(&mut lane, now);
+        if renewal.is_due(&chain, || true, TIMES, now) {
+            made.push(now);
+            let grant = session(1 + made.len() as u32, 0, now);
+            renewal.follow_with(&chain, Session::new(grant_of(&grant), 1 << 40, grant.own(), now, now), now);
+            lane.follow();
+        }
+        now += 5;
+    }
+    let pauses: Vec<Nanos> = made.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(pauses.iter().rev().take(3).all(|pause| *pause >= 10 << DOUBLINGS_MAX), "{pauses:?}");
+    // Once it is heard for long, it is asked for soon again.
+    let keys = session(1 + made.len() as u32, 0, 0).secret.lane(1, Home::Thread(HOME));
+    lane.open(&mut answer(&keys, lane.number(), 1, 5), now).unwrap();
+    now += 2000;
+    assert!(!renewal.is_due(&chain, || true, TIMES, now));
+    let _ = sent(&mut lane, now);
+    let _ = sent(&mut lane, now + 101);
+    assert!(renewal.is_due(&chain, || true, TIMES, now + 101));
+}
+
+fn grant_of(session: &Session) -> SessionGrant {
+    let (number, secret) = (session.number, session.secret.clone());
+    SessionGrant { number, secret, incarnation: 1, time: session.time, seconds: 0 }
 }

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::cipher::TESTED;
-use crate::home::Home;
+use crate::home::{Door, Home};
 use crate::secret::{LaneKeys, NodeSecret, SessionSecret};
 
 const PROTECTIONS: [Protection; 2] = [Protection::Authenticated, Protection::Encrypted];
@@ -96,7 +96,7 @@ fn a_message_is_good_in_one_place_alone() {
             keys_of(NUMBER.with_lane(2), ip(1), cipher, protection).requests,
             keys_of(number, ip(2), cipher, protection).requests,
             secret_of(number, ip(1), cipher, protection).lane(1, Home::Thread(3)).requests,
-            secret_of(number, ip(1), cipher, protection).lane(1, Home::Any).requests,
+            secret_of(number, ip(1), cipher, protection).lane(1, Home::Door(Door::Datagrams)).requests,
             NodeSecret::new([43; 32]).session_secret(number, ip(1), cipher, protection).lane(1, HOME).requests,
         ];
         let others_of_kind = cases().filter(|kind| *kind != (cipher, protection));
@@ -190,17 +190,17 @@ const KNOWN: [Known; 4] = [
     Known {
         cipher: Cipher::Aegis128L,
         protection: Protection::Authenticated,
-        home: Home::Thread(0x0102),
-        prefix: "a303000003056000c0b3a29109000000d0040000",
+        home: Home::Thread(0x01c2),
+        prefix: "a303008403056000c0b3a29109000000d0040000",
         body: "1415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f4041\
                42434445464748494a4b4c4d4e4f616263",
-        tag: "d154ad62ffbddfadbaa83c89052e02c5",
-        answers: "f0481bf299359915055bd136dca9470df83e0b61556e2610fb61bf01e921c102",
+        tag: "c7fdc322abf3abab19dbe97e91cb42e5",
+        answers: "4d4eb4627803ba481d1121f3a2842d47e358dafb385ece3774faa6266fa7ef80",
     },
     Known {
         cipher: Cipher::Aegis128L,
         protection: Protection::Encrypted,
-        home: Home::Any,
+        home: Home::Door(Door::Datagrams),
         prefix: "e503000003056000c0b3a29109000000d0040000",
         body: "d49f4b54554648db7af8da1055c558fe8bfcabf25c570d3645b51e6bfb93581f99fc4bce5482d553bd32b47a5c86\
                3f4eb952ae624d15871699a27413338cc4",
@@ -210,22 +210,22 @@ const KNOWN: [Known; 4] = [
     Known {
         cipher: Cipher::ChaCha20Poly1305,
         protection: Protection::Authenticated,
-        home: Home::Any,
+        home: Home::Door(Door::Streams),
         prefix: "a503000003056000c0b3a29109000000d0040000",
         body: "1415161718191a1b1c1d1e1f202122232425262728292a2b2c2d2e2f303132333435363738393a3b3c3d3e3f4041\
                42434445464748494a4b4c4d4e4f616263",
-        tag: "f328df4c946d3287c90ed0879ccf4265",
-        answers: "cc39eeb8f152e81284fde837879e7933fbbd03e1092865a0cfeb1c832ff2e836",
+        tag: "7f9913ace136f3b78847bd7a1967a00f",
+        answers: "f37b50aad777b505254707c95d2e76a41e0ec2a14cc52bb64ca94fbfbb3e430c",
     },
     Known {
         cipher: Cipher::ChaCha20Poly1305,
         protection: Protection::Encrypted,
-        home: Home::Thread(0x0102),
-        prefix: "e303000003056000c0b3a29109000000d0040000",
-        body: "14bef217d56c1941883e65d3cbef9167b2be4a71e3b2083f07d18872ad4cfda8f3a7b046a57d9dce03470b8af994\
-               2ecd77a46d503dbf04e4429e2687d4c53d",
-        tag: "3b5f84629928b4a57bfa5948c4feeafc",
-        answers: "a9bfc2520587a9ec35ee72365635cd949be2c1b59da4332ce0f4fc6792a9edb2",
+        home: Home::Thread(0x01c2),
+        prefix: "e303008403056000c0b3a29109000000d0040000",
+        body: "b207a27bfc36443678ebaed219a6b8775fabcd8f5e6e8c3809f64b4a3463a091e398463547802aeea7d696289139\
+               015207155b3c5f79c078c825dff56a0b0c",
+        tag: "d34b534bc29732509dced8f80f442c1f",
+        answers: "ddfb3967e573cd4454b2376b1bce4d11d00900ff12bcb49177a0fd5ca6008feb",
     },
 ];
 
@@ -254,7 +254,7 @@ proptest! {
                 let bytes = message.len() - TAG_BYTES;
                 let expected = [b"Yo\x03\0".as_slice(), &[0; 16], &message[PREFIX_BYTES..bytes]].concat();
                 seal(key, number, counter, &mut message);
-                let frame = Frame { protection, is_greeting: false, payload_bytes: payload.len(), number, counter };
+                let frame = Frame { protection, is_greeting: false, thread: 2, payload_bytes: payload.len(), number, counter };
                 prop_assert_eq!(Frame::parse(&message), Some(frame));
                 prop_assert_eq!(open(key, &mut message), Ok(bytes));
                 prop_assert!(message[..bytes] == expected);

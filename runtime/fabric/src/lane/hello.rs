@@ -111,9 +111,6 @@ pub(crate) fn dial_unix(path: &Path) -> Result<Greeted, OpenError> {
 }
 
 /// A socket for datagrams to a node that has answered a greeting, and the cookie of its address.
-///
-/// A protected lane greets twice: under the keys for greetings, and under those of the thread that has welcomed it. If
-/// that welcomes it again, it is the one that gets what the socket sends, whoever has sent the first greeting there.
 pub(super) fn dial_udp(
     address: SocketAddr,
     protector: &mut Option<Protector>,
@@ -136,9 +133,7 @@ pub(super) fn dial_udp(
         match socket.recv(&mut received) {
             Ok(bytes) => match welcome_in(&mut received[..bytes], protector) {
                 Ok(Some((welcome, _))) => {
-                    if settle(protector, &welcome)? {
-                        continue;
-                    }
+                    settle(protector, &welcome)?;
                     socket.set_read_timeout(None)?;
                     return Ok((socket, welcome, cookie_in(&received)));
                 }
@@ -146,20 +141,16 @@ pub(super) fn dial_udp(
                 // Damaged on its way, or meant for the socket that had this port before: the next answer may be right.
                 Err(error) => problem = error,
             },
-            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-                if let Some(protector) = protector {
-                    protector.leave();
-                }
-            }
+            Err(error) if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {}
             Err(error) => return Err(error.into()),
         }
     }
     Err(problem)
 }
 
-/// From now on everything is for the thread that has welcomed the lane. Whether that was not so already.
-pub(super) fn settle(protector: &mut Option<Protector>, welcome: &Welcome) -> Result<bool, WireError> {
-    Ok(protector.as_mut().map_or(Ok(false), |protector| protector.settle(welcome.home))?)
+/// From now on everything is for the thread that has welcomed the lane.
+pub(super) fn settle(protector: &mut Option<Protector>, welcome: &Welcome) -> Result<(), WireError> {
+    Ok(protector.as_mut().map_or(Ok(()), |protector| protector.settle(welcome.home))?)
 }
 
 /// The greeting as it is sent, and its length.

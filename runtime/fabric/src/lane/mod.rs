@@ -26,6 +26,7 @@ use rand::rngs::OsRng;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use yonder_client::{Client, Completion, Config, Operation, OperationId, Payload, Received, SubmitError, Transport};
 use yonder_datagram::DATAGRAM_BYTES_MAX;
+use yonder_session::Door;
 use yonder_units::Nanos;
 use yonder_wire::{
     DISCARD_BYTES_MAX, HEADER_BYTES, Header, Message, PAYLOAD_BYTES_MAX, PROOF_BYTES, Welcome, split_proven,
@@ -121,14 +122,14 @@ impl Lane {
         let mut cookie = 0;
         let (link, welcome, memory, config) = match address {
             NodeAddress::Udp(address) => {
-                let mut protector = protector(session, *address)?;
+                let mut protector = protector(session, *address, Door::Datagrams)?;
                 let (socket, welcome, proof) = hello::dial_udp(*address, &mut protector)?;
                 cookie = proof;
                 let (link, fitted) = DatagramLink::new(socket, protector, client_config(Transport::Datagram)?)?;
                 (Link::Datagram(link), welcome, None, fitted)
             }
             NodeAddress::Tcp(address) => {
-                let mut protector = protector(session, *address)?;
+                let mut protector = protector(session, *address, Door::Streams)?;
                 let greeted = hello::dial_tcp(*address, &mut protector)?;
                 Self::over_stream(greeted, Some(*address), protector, session)?
             }
@@ -360,8 +361,8 @@ fn take_from_stream(link: &mut StreamLink, client: &mut Client, now: Nanos, data
 }
 
 /// What a lane to the node at `address` protects its messages with, if it does. Makes a session if it must.
-fn protector(session: &Arc<NodeSession>, address: SocketAddr) -> Result<Option<Protector>, OpenError> {
-    let Some((protector, incarnation)) = session.sessions.lane(address)? else { return Ok(None) };
+fn protector(session: &Arc<NodeSession>, address: SocketAddr, door: Door) -> Result<Option<Protector>, OpenError> {
+    let Some((protector, incarnation)) = session.sessions.lane(address, door)? else { return Ok(None) };
     session.keep_renewed()?;
     if session.know(incarnation) { Ok(Some(protector)) } else { Err(OpenError::Forgotten) }
 }

@@ -15,7 +15,7 @@ use yonder_identity::{Credential, Expected, HandshakeError, Role, connect};
 use yonder_mapping::ForkMark;
 pub(super) use yonder_session::Protector;
 use yonder_session::{
-    Chain, GrantBytes, Process, Protection, Renewal, RenewalTimes, Session, SessionGrant, SessionRequest,
+    Chain, Door, GrantBytes, Process, Protection, Renewal, RenewalTimes, Session, SessionGrant, SessionRequest,
 };
 use yonder_units::saturating_nanos;
 
@@ -93,26 +93,26 @@ impl Sessions {
         }
     }
 
-    /// The protector of a new lane to the node at `address`, and the node's incarnation; `None` for plain lanes. Makes
-    /// a session if there is none, or none with a number left.
-    pub(crate) fn lane(&self, address: SocketAddr) -> Result<Option<(Protector, u64)>, OpenError> {
+    /// The protector of a new lane to the node at `address`, which greets at a door, and the node's incarnation; `None`
+    /// for plain lanes. Makes a session if there is none, or none with a number left.
+    pub(crate) fn lane(&self, address: SocketAddr, door: Door) -> Result<Option<(Protector, u64)>, OpenError> {
         let Some(credential) = self.credential()? else {
             return if self.name.is_none() { Ok(None) } else { Err(OpenError::Unnamed) };
         };
         if let Some((line, lane)) = self.next_lane() {
-            return self.follow(&credential, &line, lane).map(Some);
+            return self.follow(&credential, &line, (lane, door)).map(Some);
         }
         // Others wait here, and not the thread that renews.
         let _making = self.making.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some((line, lane)) = self.next_lane() {
-            return self.follow(&credential, &line, lane).map(Some);
+            return self.follow(&credential, &line, (lane, door)).map(Some);
         }
         let made = Arc::new(self.make(&credential, address, None)?);
         let incarnation = made.incarnation();
         let here = Here(ForkMark::new().map_err(io::Error::other)?);
         let line = Line::new(address, made, RenewalTimes::USUAL, here);
         let lane = line.chain.next_lane().expect("a chain has room for a first lane");
-        let protector = Protector::new(&line.chain, line.renewal().last(), lane);
+        let protector = Protector::new(&line.chain, line.renewal().last(), lane, door);
         self.lines().push(Arc::new(line));
         Ok(Some((protector, incarnation)))
     }
@@ -124,7 +124,12 @@ impl Sessions {
 
     /// The protector of a lane of a chain. Makes another session if that of the chain is old; while it is not over, it
     /// is used all the same if no other can be had.
-    fn follow(&self, credential: &Credential, line: &Arc<Line>, lane: u8) -> Result<(Protector, u64), OpenError> {
+    fn follow(
+        &self,
+        credential: &Credential,
+        line: &Arc<Line>,
+        (lane, door): (u8, Door),
+    ) -> Result<(Protector, u64), OpenError> {
         let last = Arc::clone(line.renewal().last());
         let now = yonder_clock::now();
         if last.is_old(now) {
@@ -135,7 +140,7 @@ impl Sessions {
             }
         }
         let renewal = line.renewal();
-        Ok((Protector::new(&line.chain, renewal.last(), lane), renewal.last().incarnation()))
+        Ok((Protector::new(&line.chain, renewal.last(), lane, door), renewal.last().incarnation()))
     }
 
     fn lines(&self) -> MutexGuard<'_, Vec<Arc<Line>>> {

@@ -224,10 +224,13 @@ impl StreamLink {
             Ok(None) => return,
             Ok(Some((welcome, bytes))) if self.session.accept(&welcome) => {
                 self.received.consume(bytes);
-                self.home = welcome.home;
-                if settle(&mut self.protector, &welcome).is_err() {
+                // Another thread would not know what was executed: no node sends a lane there, but somebody on the way
+                // could.
+                let is_elsewhere = self.protector.is_some() && welcome.home != self.home;
+                if is_elsewhere || settle(&mut self.protector, &welcome).is_err() {
                     return self.fail(now);
                 }
+                self.home = welcome.home;
             }
             Ok(Some(_)) | Err(_) => return self.fail(now),
         }

@@ -174,7 +174,9 @@ fn spliced(rng: &mut SmallRng, one: &Taped, other: &Taped) -> Vec<u8> {
     if rng.random_bool(0.8) {
         // With the length that it has.
         let length = (bytes.len() - HEADER_BYTES - yonder_session::TAG_BYTES) as u32;
+        let thread = bytes[3] & 0xfe;
         bytes[1..4].copy_from_slice(&length.to_le_bytes()[..3]);
+        bytes[3] |= thread;
     }
     bytes
 }
@@ -182,9 +184,10 @@ fn spliced(rng: &mut SmallRng, one: &Taped, other: &Taped) -> Vec<u8> {
 /// The same under another counter, of another lane or session, or protected otherwise.
 fn with_another_prefix(rng: &mut SmallRng, like: &Taped) -> Vec<u8> {
     let mut bytes = like.bytes.clone();
-    match rng.random_range(0..5) {
+    match rng.random_range(0..6) {
         0 => bytes[0] ^= 0x40,
         4 => bytes[0] ^= 0x06,
+        5 => bytes[3] ^= rng.random_range(1..128) << 1,
         1 => bytes[12] = bytes[12].wrapping_add(rng.random_range(1..4)),
         2 => bytes[4] = rng.random_range(1..8),
         _ => {

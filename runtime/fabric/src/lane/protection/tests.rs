@@ -47,7 +47,7 @@ fn a_lane_seals_nothing_in_another_process() {
     let mark = mark();
     let line = line((Ipv4Addr::LOCALHOST, 1).into(), false, &mark);
     let lane = line.chain.next_lane().unwrap();
-    let mut protector = Protector::new(&line.chain, line.renewal().last(), lane);
+    let mut protector = Protector::new(&line.chain, line.renewal().last(), lane, Door::Datagrams);
     let mut room = [0; 256];
     assert!(protector.seal(&mut room, HEADER_BYTES, 1).is_some());
     let sessions = Sessions::protecting(Protection::Encrypted);
@@ -67,7 +67,7 @@ fn a_lane_is_opened_while_its_session_lasts_though_no_other_can_be_had() {
     for is_over in [false, true] {
         let sessions = sessions(&folder);
         sessions.lines().push(line(nobody, is_over, &mark()));
-        assert_eq!(sessions.lane(nobody).is_ok(), !is_over);
+        assert_eq!(sessions.lane(nobody, Door::Datagrams).is_ok(), !is_over);
         std::fs::remove_file(folder.path().join("key")).unwrap();
     }
 }
@@ -81,7 +81,7 @@ fn a_session_that_is_being_made_is_in_no_ones_way() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = silent.local_addr().unwrap();
     std::thread::scope(|scope| {
-        let opening = scope.spawn(|| sessions.lane(address).is_ok());
+        let opening = scope.spawn(|| sessions.lane(address, Door::Datagrams).is_ok());
         let (asked, _) = silent.accept().unwrap();
         assert!(asked.peek(&mut [0]).unwrap() > 0, "it shakes hands");
         assert_eq!(sessions.renew(), Renewed::Nothing);

@@ -10,10 +10,13 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
 
-use crate::end_to_end::testbed::{Dice, TIMEOUT};
+use crate::end_to_end::testbed::Dice;
 
 /// Longest delay of a datagram, in microseconds: longer than the first retry takes.
 const DELAY_MAX_US: u64 = 6000;
+
+/// How many of a thousand datagrams find that their port was forgotten.
+const FORGOTTEN: u64 = 300;
 
 /// How many of a thousand datagrams suffer what.
 #[derive(Clone, Copy, Debug)]
@@ -49,12 +52,12 @@ impl LossyProxy {
         Self::begin(node, faults, seed, false)
     }
 
-    /// Loses nothing, and lets what each client sends first come from another port than all else.
-    pub(crate) fn misleading(node: &str) -> Self {
+    /// Loses little, and forgets again and again which port a client has, as a translator of addresses does.
+    pub(crate) fn forgetful(node: &str) -> Self {
         Self::begin(node, Faults { lost: 0, repeated: 0, late: 0 }, 1, true)
     }
 
-    fn begin(node: &str, faults: Faults, seed: u64, misleads: bool) -> Self {
+    fn begin(node: &str, faults: Faults, seed: u64, is_forgetful: bool) -> Self {
         let front = UdpSocket::bind("127.0.0.1:0").unwrap();
         front.set_nonblocking(true).unwrap();
         let address = front.local_addr().unwrap();
@@ -65,7 +68,7 @@ impl LossyProxy {
             backs: HashMap::new(),
             late: Vec::new(),
             faults,
-            misleads,
+            is_forgetful,
             dice: Dice(0x9e37_79b9_7f4a_7c15 ^ seed),
             tally: Arc::clone(&tally),
         };
@@ -115,7 +118,7 @@ struct Road {
     backs: HashMap<SocketAddr, UdpSocket>,
     late: Vec<(Instant, Way, Vec<u8>)>,
     faults: Faults,
-    misleads: bool,
+    is_forgetful: bool,
     dice: Dice,
     tally: Arc<Tally>,
 }
@@ -125,15 +128,12 @@ impl Road {
         self.wait();
         let mut buffer = vec![0; 1 << 16];
         while let Some((bytes, client)) = received(self.front.recv_from(&mut buffer)) {
-            if !self.backs.contains_key(&client) {
+            let is_forgotten = self.is_forgetful && self.happens(FORGOTTEN);
+            if is_forgotten || !self.backs.contains_key(&client) {
                 let back = UdpSocket::bind("127.0.0.1:0").unwrap();
                 back.connect(self.node).unwrap();
                 back.set_nonblocking(true).unwrap();
                 self.backs.insert(client, back);
-                if self.misleads {
-                    self.mislead(client, &buffer[..bytes]);
-                    continue;
-                }
             }
             self.take(Way::ToNode(client), &buffer[..bytes]);
         }
@@ -148,16 +148,6 @@ impl Road {
         self.late = late;
         let due: Vec<(Instant, Way, Vec<u8>)> = due;
         due.iter().for_each(|(_, way, bytes)| self.send(*way, bytes));
-    }
-
-    /// Sends something from another port, and back what is answered there.
-    fn mislead(&self, client: SocketAddr, bytes: &[u8]) {
-        let stray = UdpSocket::bind("127.0.0.1:0").unwrap();
-        stray.set_read_timeout(Some(TIMEOUT)).unwrap();
-        stray.send_to(bytes, self.node).unwrap();
-        let mut answer = vec![0; 1 << 16];
-        let answer_bytes = stray.recv(&mut answer).expect("a greeting is answered, wherever it comes from");
-        self.send(Way::ToClient(client), &answer[..answer_bytes]);
     }
 
     /// Waits for a datagram, or for what is late.

@@ -11,7 +11,7 @@ use yonder_client::Operation;
 use yonder_fabric::lane::{CallError, Data, Lane, NodeAddress, NodeSession, OpenError, call};
 use yonder_identity::{Authority, Credential, Role, SharedKey};
 use yonder_node::{Listen, Node, NodeConfig};
-use yonder_session::{Protection, SessionGrant};
+use yonder_session::{Door, Protection, SessionGrant};
 use yonder_wire::{Body, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, PROOF_BYTES, Welcome, split};
 
 use crate::end_to_end::by_hand::{ByHand, grant};
@@ -294,7 +294,7 @@ fn a_recorded_connection_is_of_no_use() {
     let folder = tempfile::tempdir().unwrap();
     let key = shared_key(folder.path(), "key");
     let node = node(Network::Tcp, &key);
-    let mut lane = ByHand::new(&node, &key, Protection::Encrypted);
+    let mut lane = ByHand::at(&node, &key, Protection::Encrypted, Door::Streams);
     let to = lane.to;
     let play = |bytes: &[u8]| {
         let mut stream = TcpStream::connect(to).unwrap();
