@@ -19,6 +19,8 @@ use crate::world::{Event, Phase, World};
 const OUTAGE_MAX: Nanos = 3 * MILLISECOND;
 /// Furthest that a clock leaps ahead: longer than a calm lasts, so that no run ends by waiting.
 const LEAP_MAX: Nanos = 200_000 * MILLISECOND;
+/// Furthest that it leaps ahead in all: what is given up under a time that is ten minutes ahead is given up later.
+const LEAPS_MAX: Nanos = 500_000 * MILLISECOND;
 /// A clock that is wrong drifts by at most this many millionths: far more than clients allow for.
 const WRONG_DRIFT_PPM_MAX: i64 = 20_000;
 
@@ -160,12 +162,14 @@ impl World {
             }
             1 => {
                 let lease = self.settings.lease;
+                let furthest = LEAP_MAX.min(LEAPS_MAX.saturating_sub(self.leapt(machine))).max(OUTAGE_MAX);
                 // By little, by about a lease, or by much.
                 let ahead = match self.rng.random_range(0..4) {
                     0 => self.rng.random_range(1..OUTAGE_MAX),
-                    1 => self.rng.random_range(1..LEAP_MAX),
+                    1 => self.rng.random_range(1..furthest),
                     _ => self.rng.random_range(lease / 2..lease * 3 / 2),
                 };
+                self.leaps.push((machine, ahead));
                 self.trace.say(now, || format!("the clock of {machine:?} leaps ahead by {ahead} ns"));
                 // By more than a step of the clock no lease runs.
                 if let Machine::Node(node) = machine
@@ -190,6 +194,11 @@ impl World {
     }
 
     /// Changes the clock of a machine. The timers of its lanes are looked after.
+    /// By how much the clock of a machine has leapt ahead.
+    fn leapt(&self, machine: Machine) -> Nanos {
+        self.leaps.iter().filter(|(of, _)| *of == machine).map(|(_, ahead)| ahead).sum()
+    }
+
     fn each_clock(&mut self, machine: Machine, mut change: impl FnMut(&mut Clock)) {
         match machine {
             Machine::Node(node) => change(&mut self.nodes[node].clock),

@@ -134,6 +134,8 @@ pub(crate) struct World {
     /// Those that will be, by the operations that are to end their address spaces.
     pub(crate) spent_at_the_end: BTreeMap<u64, Vec<(Life, u32, u128)>>,
     pub(crate) paused: Vec<Machine>,
+    /// Whose clock has leapt ahead, and by how much.
+    pub(crate) leaps: Vec<(Machine, Nanos)>,
     /// What waits for machines that have stopped.
     pub(crate) held: Vec<(Machine, Event)>,
     /// For each process, whether its clock is of the kind that no lease can be kept by.
@@ -188,6 +190,7 @@ impl World {
             spent: Vec::new(),
             spent_at_the_end: BTreeMap::new(),
             paused: Vec::new(),
+            leaps: Vec::new(),
             held: Vec::new(),
             phase: Phase::Storm,
             counts: Counts::default(),
