@@ -1,6 +1,7 @@
 //! A cluster whose members have identities, as the guide makes one: what its servers count is for its operators.
 
 use std::path::Path;
+use std::process::Command;
 
 use yonder_e2e::{Ended, Process, Yonder};
 
@@ -76,4 +77,43 @@ fn an_etcd_of_another_machine_is_not_spoken_with_in_the_clear() {
         Yonder::found().run(&["controller", "--listen", "tcp://127.0.0.1:0", "--etcd", "http://10.0.0.2:2379"]);
     let complaint = refused.complaint(1);
     assert!(complaint.contains("type https://10.0.0.2:2379 with --etcd-ca FILE"), "{complaint}");
+}
+
+/// The guide's way from nothing to a program whose pages are encrypted on the way to one of three nodes.
+#[test]
+fn six_commands_make_a_cluster_that_a_program_uses() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (key, state, words) = (file("cluster.key"), file("state"), file("words"));
+    let lines: Vec<String> =
+        (0..400_000u32).map(|number| format!("{:08x} word", number.wrapping_mul(2_654_435_761))).collect();
+    std::fs::write(&words, lines.join("\n") + "\n").expect("the folder is writable");
+    // Not one of the six.
+    let mut sorted = lines;
+    sorted.sort_unstable();
+
+    assert_eq!(yonder.run(&["cluster", "key", &key]).code, Some(0));
+    let flags = ["controller", "--listen", "tcp://127.0.0.1:0", "--state", &state, "--key", &key];
+    let controller = yonder.serve(&flags);
+    let at = controller.url("tcp").replace("tcp://", "");
+    let flags = ["node", "--listen", "udp://127.0.0.1:0", "--memory", "512MiB", "--controller", &at, "--key", &key];
+    let nodes: Vec<Process> = (0..3).map(|_| yonder.serve(&flags)).collect();
+    let far = nodes[1].url("udp");
+    let run = |key: Option<&str>| {
+        let mut command = Command::new(yonder.path());
+        command.args(["run", "--far", &far, "--local", "16MiB", "--", "sort", "--parallel=1", "-S", "64M", &words]);
+        command.env("LC_ALL", "C").envs(key.map(|key| ("YONDER_KEY", key)));
+        command.output().expect("it starts")
+    };
+    let ended = run(Some(&key));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert!(String::from_utf8_lossy(&ended.stdout).lines().eq(sorted.iter().map(String::as_str)), "{said}");
+    assert!(said.contains("each process may use") && said.contains("MiB fetched"), "{said}");
+    let refused = run(None);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("YONDER_KEY=FILE"), "{said}");
+    let listed = yonder.run(&["controller", "nodes", "--at", &at, "--key", &key]);
+    assert_eq!(listed.stdout.matches("serving").count(), 3, "{}", listed.stdout);
 }
