@@ -23,7 +23,9 @@ use crate::secret::SessionSecret;
 
 /// Another session is made when this part of the present one is left.
 const RENEWED_AT_DIVISOR: u64 = 4;
-/// The pause between sessions that are made because nothing is heard doubles so often: some fifty in an hour.
+/// Sessions in a row that are made soon after one another because nothing is heard, and how often the pause doubles
+/// from then on: some fifty in an hour.
+const SOON_MAX: u32 = 3;
 pub(crate) const DOUBLINGS_MAX: u32 = 6;
 
 /// A session, as its client has it.
@@ -193,7 +195,7 @@ impl Renewal {
         let is_old = self.last.is_old(now);
         let is_silent = chain.is_silent.swap(false, Ordering::Relaxed);
         let since = now.saturating_sub(self.tried);
-        let pause = times.retry << self.made_in_vain.min(DOUBLINGS_MAX);
+        let pause = times.retry << self.made_in_vain.saturating_sub(SOON_MAX).min(DOUBLINGS_MAX);
         if since > pause + 4 * times.silent {
             self.made_in_vain = 0;
         }

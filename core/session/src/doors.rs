@@ -5,7 +5,7 @@
 //! proof of the address too, and of the thread that the message is for. [`Gate`](crate::Gate) is one thread's part, for
 //! datagrams; a stream whose messages are protected has a [`ProtectedLane`].
 //!
-//! All messages of a lane are judged by one [`Table`], whichever thread gets them: an attacker who repeats a message
+//! All messages of a lane are judged by one [`Table`], whichever thread gets them: an attacker who repeats a greeting
 //! chooses where from, and with that the thread. What a table does about threads that meet is the shell's affair, as
 //! is where the secret lies.
 

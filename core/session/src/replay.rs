@@ -22,9 +22,9 @@
 //! [`AGE_UNITS_MAX`]. A message is taken for another time only 78 hours later, when its session has ended.
 //!
 //! All messages of a lane must be judged by one table. Two tables would each accept a message once, and an attacker
-//! that has recorded it chooses the port that it is sent from, and with the port the thread that gets it. Where more
-//! than one thread may get messages of a lane, the threads share tables, each behind a lock of its own and chosen by
-//! the lane.
+//! that has recorded a greeting chooses the port that it is sent from, and with the port the thread that gets it. Where
+//! more than one thread may get messages of a lane, the threads share tables, each behind a lock of its own and chosen
+//! by the lane.
 //!
 //! A table has one owner and allocates nothing after it was made. The set of a lane is chosen by a hash under a key of
 //! the node, so a tenant cannot aim its lanes at a set. One with thousands of lanes would have others forgotten all the

@@ -67,7 +67,7 @@ pub(crate) use privileges::{SandboxArgs, UserArgs, as_user};
 pub(crate) use reference::ReferenceArgs;
 pub(crate) use remote::{GuardedArgs, RreadArgs, ScaleClientArgs};
 pub(crate) use report::{ReportArgs, ReportSet};
-pub(crate) use run::{MEMORY_DEFAULT, MEMORY_DEFAULT_MIN, RunArgs};
+pub(crate) use run::RunArgs;
 pub(crate) use serve::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
 pub(crate) use size::SizeArgs;
 pub(crate) use switch::SwitchArgs;

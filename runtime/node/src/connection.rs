@@ -178,6 +178,11 @@ impl Connection {
         self.ip
     }
 
+    /// Whether nothing of what its peer has sent was received.
+    pub(crate) fn has_sent_nothing(&self) -> bool {
+        self.received.is_empty()
+    }
+
     /// Whether more than sessions is to be had where it came in.
     pub(crate) fn is_served(&self) -> bool {
         self.is_served

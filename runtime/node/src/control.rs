@@ -158,16 +158,19 @@ impl Control {
         let Some(connection) = self.silent.get_mut(&token) else { return };
         if self.shared.doors.are_closed()
             && let Some(ip) = connection.ip()
+            && connection.has_sent_nothing()
         {
             match lead_of(connection) {
-                None => {}
-                Some(sessions::TLS_LEAD) => return self.make_session(token, ip),
+                // What is received before its first byte was looked at would be taken for a greeting.
+                Ok(None) => return,
+                Err(errno) => return self.end(token, Closed::Gone(errno)),
+                Ok(Some(sessions::TLS_LEAD)) => return self.make_session(token, ip),
                 // This port is for sessions alone: what they are for goes by datagram.
-                Some(_) if !connection.is_served() => {
+                Ok(Some(_)) if !connection.is_served() => {
                     let refused = connection.refuse(ErrorCode::Unsupported);
                     return self.end(token, refused);
                 }
-                Some(_) => {}
+                Ok(Some(_)) => {}
             }
         }
         if self.homes.is_empty() {
@@ -262,11 +265,15 @@ fn is_trusted(socket: &OwnedFd) -> bool {
     Peer::of(socket).is_ok_and(|peer| peer.uid == own || peer.uid == 0)
 }
 
-/// The first byte on a connection, once it is there. It stays there.
-fn lead_of(connection: &Connection) -> Option<u8> {
+/// The first byte on a connection, once it is there. It stays there. The error says that none will come.
+fn lead_of(connection: &Connection) -> Result<Option<u8>, Errno> {
     let mut lead = [0];
-    let peeked = rustix::net::recv(connection, &mut lead[..], RecvFlags::PEEK | RecvFlags::DONTWAIT);
-    peeked.is_ok_and(|(_, bytes)| bytes == 1).then_some(lead[0])
+    match rustix::net::recv(connection, &mut lead[..], RecvFlags::PEEK | RecvFlags::DONTWAIT) {
+        Ok((_, 0)) => Err(Errno::PIPE),
+        Ok(_) => Ok(Some(lead[0])),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(None),
+        Err(errno) => Err(errno),
+    }
 }
 
 /// Where a connection comes from, unless it has gone already; with its address, if that is one of the network.

@@ -18,16 +18,15 @@ impl Crowd {
         Self { last: None, until: 0 }
     }
 
-    /// A sender is served now; whether it is crowded.
+    /// A sender was served now.
     #[inline]
-    pub(crate) fn meets(&mut self, sender: Source, now: Nanos) -> bool {
+    pub(crate) fn meets(&mut self, sender: Source, now: Nanos) {
         if self.last != Some(sender) {
             if self.last.is_some() {
                 self.until = now + TIME;
             }
             self.last = Some(sender);
         }
-        self.is_there(now)
     }
 
     /// Whether it is crowded.
@@ -44,10 +43,13 @@ mod tests {
     #[test]
     fn it_is_crowded_for_a_while_after_two_have_met() {
         let mut crowd = Crowd::new();
-        assert!(!crowd.meets(Source(1), 5) && !crowd.meets(Source(1), 6), "one is no crowd");
-        assert!(crowd.meets(Source(2), 10) && crowd.meets(Source(2), 11));
-        assert!(crowd.is_there(9 + TIME) && !crowd.is_there(10 + TIME));
-        assert!(!crowd.meets(Source(2), 10 + TIME));
-        assert!(crowd.meets(Source(1), 20 + TIME));
+        let mut meets = |sender, now| {
+            crowd.meets(Source(sender), now);
+            crowd.is_there(now)
+        };
+        assert!(!meets(1, 5) && !meets(1, 6), "one is no crowd");
+        assert!(meets(2, 10) && meets(2, 9 + TIME));
+        assert!(!meets(2, 10 + TIME));
+        assert!(meets(1, 20 + TIME));
     }
 }

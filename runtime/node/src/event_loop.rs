@@ -265,7 +265,7 @@ impl EventLoop {
         served.is_ready = false;
         let now = yonder_clock::now();
         // One that has little under way is seldom seen to wait, and waits for the whole turn that has just begun.
-        let is_alone = !self.crowd.meets(sender, now);
+        let is_alone = !self.crowd.is_there(now);
         let account = self.server.shared.board.accounts().get(served.connection.account());
         let credit = match account.admits(now) {
             Admission::Now if is_alone && !account.has_rates() => TURN_ALONE,
@@ -287,6 +287,9 @@ impl EventLoop {
         });
         match advanced {
             Ok(turn) => {
+                if turn.cost > 0 {
+                    self.crowd.meets(sender, now);
+                }
                 if !is_alone {
                     self.ready.charge(sender, turn.cost as u64);
                 }

@@ -334,7 +334,7 @@ fn bind(config: &NodeConfig, addresses: &mut Vec<Listen>, paths: &mut Vec<PathBu
         let refused = |cause| NodeError::Listen { address: address.to_string(), cause };
         if let Listen::Udp(wanted) = address {
             let bind = || bind_datagrams(wanted, sockets.datagrams.len(), config.data_threads());
-            let (group, bound) = if config.credential.is_some() && wanted.ends_with(":0") {
+            let (group, bound) = if config.credential.is_some() && is_any_port(wanted) {
                 let (group, bound, sessions) = listen::with_sessions_on_a_free_port(bind).map_err(refused)?;
                 sockets.listeners.push(sessions);
                 (group, bound)
@@ -366,6 +366,11 @@ fn bind(config: &NodeConfig, addresses: &mut Vec<Listen>, paths: &mut Vec<PathBu
         }
     }
     Ok(sockets)
+}
+
+/// Whether the kernel is to choose the port.
+fn is_any_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(_, port)| port.parse() == Ok(0u16))
 }
 
 /// Makes the board and the memory for a node with `data_threads` data threads.

@@ -324,8 +324,15 @@ mod tests {
             expected[place] = 40;
             assert_eq!(from_many_ports(lead, first + place), expected);
         }
-        for (lead, number) in [(b'Y', first), (0xe5, first), (encrypted, first + threads)] {
-            let found = from_many_ports(lead, number);
+        let of_bytes = |bytes: usize| -> Vec<usize> {
+            for _ in 0..40 {
+                UdpSocket::bind("127.0.0.1:0").unwrap().send_to(&[encrypted; 8][..bytes], group).unwrap();
+            }
+            sockets.iter().map(arrived).collect()
+        };
+        let others = [(b'Y', first), (0xe5, first), (encrypted, first + threads)];
+        let others = others.map(|(lead, number)| from_many_ports(lead, number));
+        for found in others.into_iter().chain((0..=at).map(of_bytes)) {
             assert!(found.iter().sum::<usize>() == 40 && found.iter().all(|count| *count < 40), "{found:?}");
         }
     }

@@ -30,17 +30,21 @@ pub struct Steering {
 pub fn steer(socket: BorrowedFd<'_>, steering: Steering) -> io::Result<()> {
     let Steering { leads: [lead, other], at, shift, first, modulus } = steering;
     assert!(modulus.is_power_of_two(), "numbers that go round at {modulus}");
+    let at = u32::try_from(at).expect("a place in a datagram");
     let step = |code: u32, jt, jf, k| libc::sock_filter { code: code.narrow_u16(), jt, jf, k };
     let load = |at| step(libc::BPF_LD | libc::BPF_B | libc::BPF_ABS, 0, 0, at);
     let is_equal = |to: u8, jt, jf| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jt, jf, to.into());
     let compute = |operation, by| step(libc::BPF_ALU | operation | libc::BPF_K, 0, 0, by);
     let mut program = [
+        // What is too short to say it, because the program ends with 0 if it looks beyond the end.
+        step(libc::BPF_LD | libc::BPF_W | libc::BPF_LEN, 0, 0, 0),
+        step(libc::BPF_JMP | libc::BPF_JGE | libc::BPF_K, 0, 3, at + 1),
         load(0),
         is_equal(lead, 2, 0),
         is_equal(other, 1, 0),
         // No group has so many, so the kernel chooses.
         step(libc::BPF_RET | libc::BPF_K, 0, 0, u32::MAX),
-        load(u32::try_from(at).expect("a place in a datagram")),
+        load(at),
         compute(libc::BPF_RSH, shift),
         compute(libc::BPF_SUB, first),
         compute(libc::BPF_AND, modulus - 1),

@@ -162,6 +162,7 @@ fn sessions_that_bring_nothing_are_made_ever_more_seldom() {
         now += 5;
     }
     let pauses: Vec<Nanos> = made.windows(2).map(|two| two[1] - two[0]).collect();
+    assert!(pauses[..2].iter().all(|pause| *pause < 2 * TIMES.silent), "{pauses:?}");
     assert!(pauses.iter().rev().take(3).all(|pause| *pause >= 10 << DOUBLINGS_MAX), "{pauses:?}");
     // Once it is heard for long, it is asked for soon again.
     let keys = session(1 + made.len() as u32, 0, 0).secret.lane(1, Home::Thread(HOME));

@@ -20,11 +20,7 @@ dynamically, and must not be set-uid. Try it with any program, and with a node t
   yonder run --local 64MiB --report faults.html -- sort --buffer-size=1G words.txt
   yonder run --local auto --slowdown 5% -- sort --buffer-size=1G words.txt
   yonder node --listen tcp://127.0.0.1:7000 --memory 4GiB
-  yonder run --far tcp://127.0.0.1:7000 --local 1GiB -- redis-server --save ''";
-
-/// Far memory that each process may use if nothing is said, and the least that a node is asked for then.
-pub(crate) const MEMORY_DEFAULT: u64 = 16 << 30;
-pub(crate) const MEMORY_DEFAULT_MIN: u64 = 64 << 20;
+  yonder run --far tcp://127.0.0.1:7000 --memory 2GiB --local 25% -- redis-server --save ''";
 
 /// Who handles the faults of a program.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -83,14 +79,14 @@ fn run_local(text: &str) -> Result<RunLocal, String> {
 const SLOWDOWN: f64 = 0.05;
 
 impl RunArgs {
-    /// Most bytes that may be local, of so much memory.
-    pub(crate) fn local_bytes(&self, memory: u64) -> anyhow::Result<u64> {
+    /// Most bytes that may be local.
+    pub(crate) fn local_bytes(&self) -> anyhow::Result<u64> {
         match self.local {
             RunLocal::Size(size) => {
                 ensure!(self.slowdown.is_none(), "--slowdown says how much --local auto may take: type --local auto");
-                Ok(size.resolve(memory))
+                Ok(size.resolve(self.memory))
             }
-            RunLocal::Auto => Ok(memory),
+            RunLocal::Auto => Ok(self.memory),
         }
     }
 
@@ -122,9 +118,9 @@ pub(crate) struct RunArgs {
     /// said
     #[arg(long, value_name = "PCT", value_parser = slowdown)]
     pub(crate) slowdown: Option<f64>,
-    /// Far memory that each process may use; more is refused to it [default: 16GiB, or what a smaller node lends]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
-    pub(crate) memory: Option<u64>,
+    /// Far memory that each process may use; more is refused to it
+    #[arg(long, value_name = "SIZE", default_value = "16GiB", value_parser = parse_bytes)]
+    pub(crate) memory: u64,
     /// Who handles the program's faults
     #[arg(long, value_name = "MODE", default_value = "inline")]
     pub(crate) faults: RunFaults,

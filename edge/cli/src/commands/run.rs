@@ -28,8 +28,8 @@ use indicatif::ProgressBar;
 use rustix::process::Signal;
 use serde::Serialize;
 use tempfile::TempDir;
+use yonder::Config;
 use yonder::units::{PAGE_BYTES, format_bytes};
-use yonder::{Config, Fabric, FabricError};
 use yonder_fabric::{Credentials, end_space, keeps_in_file};
 use yonder_preload_protocol::{
     Faults, Figures, PROCESSES_MAX, Settings, SharedStats, Space, pid_namespace, traces, trim_trace,
@@ -39,7 +39,7 @@ use yonder_uffd::{Delivery, Uffd};
 use self::process::{Part, Watched, is_gone};
 use self::report::{ReportFile, RunSummary};
 use self::uncovered::{Uncovered, Watch};
-use crate::args::{MEMORY_DEFAULT, MEMORY_DEFAULT_MIN, RunArgs};
+use crate::args::RunArgs;
 use crate::commands::ctl::folder_for_programs;
 
 /// The library that is preloaded.
@@ -144,7 +144,7 @@ fn help(
 ) -> anyhow::Result<()> {
     let (ends, end) = program.watch()?;
     let library = find_library()?;
-    let Checked { memory_bytes, local_bytes, guide, report } = match check(args, &library) {
+    let Checked { local_bytes, guide, report } = match check(args, &library) {
         Ok(checked) => checked,
         Err(error) => {
             say(&format!("yonder: {error:#}"));
@@ -159,7 +159,7 @@ fn help(
         far: args.far.clone(),
         local_bytes,
         slowdown: args.slowdown(),
-        memory_bytes,
+        memory_bytes: args.memory,
         prefetch: args.prefetch,
         faults: args.faults.into(),
         transfer: args.transfer.into(),
@@ -249,7 +249,6 @@ fn title_of(program: &[OsString]) -> String {
 
 /// What a run needs beside its arguments.
 struct Checked<'a> {
-    memory_bytes: u64,
     local_bytes: u64,
     guide: Option<PathBuf>,
     report: Option<ReportFile<'a>>,
@@ -257,6 +256,8 @@ struct Checked<'a> {
 
 /// Says what cannot work before anything is started, and where the guide is.
 fn check<'a>(args: &'a RunArgs, library: &Path) -> anyhow::Result<Checked<'a>> {
+    let local_bytes = args.local_bytes()?;
+    Config::with_local(local_bytes).check()?;
     program::check(&args.program[0])?;
     let delivery = match args.faults.into() {
         Faults::Inline => Delivery::Signal,
@@ -266,9 +267,11 @@ fn check<'a>(args: &'a RunArgs, library: &Path) -> anyhow::Result<Checked<'a>> {
     let guides = library.parent().unwrap_or(Path::new("/"));
     let guide = args.guide.as_ref().map(|named| guide::find(named, guides)).transpose()?;
     // The program opens it again; whether that can work is better known now.
-    let memory_bytes = fitting(&*yonder::open(&args.far)?, args.memory)?;
-    let local_bytes = args.local_bytes(memory_bytes)?;
-    Config::with_local(local_bytes).check()?;
+    let far = yonder::open(&args.far)?;
+    if keeps_in_file(&args.far) {
+        // Each process takes the room for all of its memory from the disk when it begins.
+        far.allocate(args.memory.next_multiple_of(PAGE_BYTES as u64))?;
+    }
     if let Some(stem) = &args.trace {
         let faults: Faults = args.faults.into();
         ensure!(
@@ -279,32 +282,7 @@ fn check<'a>(args: &'a RunArgs, library: &Path) -> anyhow::Result<Checked<'a>> {
         ensure!(old.is_empty(), "--trace would write over {}: remove it, or name another file", old[0].display());
     }
     let report = args.report.as_ref().map(|path| ReportFile::check(path, args.faults.into())).transpose()?;
-    Ok(Checked { memory_bytes, local_bytes, guide, report })
-}
-
-/// Memory for which `far` has room: each process asks for as much when it begins. What was typed, or else the usual
-/// size or the largest half of it that there is.
-fn fitting(far: &dyn Fabric, typed: Option<u64>) -> anyhow::Result<u64> {
-    let mut bytes = typed.unwrap_or(MEMORY_DEFAULT);
-    if far.url().starts_with("emu://") {
-        return Ok(bytes);
-    }
-    // A file is as large as was typed.
-    let may_be_less = typed.is_none() && !keeps_in_file(far.url());
-    loop {
-        match far.allocate(bytes.next_multiple_of(PAGE_BYTES as u64)) {
-            Ok(_) => break,
-            Err(FabricError::OutOfMemory { .. }) if may_be_less && bytes / 2 >= MEMORY_DEFAULT_MIN => bytes /= 2,
-            Err(error) => return Err(error.into()),
-        }
-    }
-    if bytes < MEMORY_DEFAULT && typed.is_none() {
-        let lent = format_bytes(bytes);
-        say(&format!(
-            "yonder run: each process may use {lent}, for more of which there is no room: --memory says less"
-        ));
-    }
-    Ok(bytes)
+    Ok(Checked { local_bytes, guide, report })
 }
 
 /// The guide of this name, if a program can be run with it.

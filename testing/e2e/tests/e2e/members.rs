@@ -79,7 +79,7 @@ fn an_etcd_of_another_machine_is_not_spoken_with_in_the_clear() {
     assert!(complaint.contains("type https://10.0.0.2:2379 with --etcd-ca FILE"), "{complaint}");
 }
 
-/// The guide's way from nothing to a program whose pages are encrypted on the way to one of three nodes.
+/// The guide's way from nothing to a program whose pages are encrypted on the way to one of three nodes, on loopback.
 #[test]
 fn six_commands_make_a_cluster_that_a_program_uses() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
@@ -102,7 +102,21 @@ fn six_commands_make_a_cluster_that_a_program_uses() {
     let far = nodes[1].url("udp");
     let run = |key: Option<&str>| {
         let mut command = Command::new(yonder.path());
-        command.args(["run", "--far", &far, "--local", "16MiB", "--", "sort", "--parallel=1", "-S", "64M", &words]);
+        command.args([
+            "run",
+            "--far",
+            &far,
+            "--memory",
+            "256MiB",
+            "--local",
+            "16MiB",
+            "--",
+            "sort",
+            "--parallel=1",
+            "-S",
+            "64M",
+            &words,
+        ]);
         command.env("LC_ALL", "C").envs(key.map(|key| ("YONDER_KEY", key)));
         command.output().expect("it starts")
     };
@@ -110,7 +124,7 @@ fn six_commands_make_a_cluster_that_a_program_uses() {
     let said = String::from_utf8_lossy(&ended.stderr);
     assert_eq!(ended.status.code(), Some(0), "{said}");
     assert!(String::from_utf8_lossy(&ended.stdout).lines().eq(sorted.iter().map(String::as_str)), "{said}");
-    assert!(said.contains("each process may use") && said.contains("MiB fetched"), "{said}");
+    assert!(said.contains("MiB fetched"), "{said}");
     let refused = run(None);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(2) && said.contains("YONDER_KEY=FILE"), "{said}");

@@ -1,6 +1,6 @@
 //! A lane whose messages may be kept, changed and sent again, and what comes of those that are sent from elsewhere.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
 use std::num::NonZeroUsize;
 use std::sync::Arc;
@@ -214,7 +214,30 @@ fn ends_unanswered(to: SocketAddr, bytes: &[u8]) -> bool {
     let mut stream = TcpStream::connect(to).unwrap();
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream.write_all(bytes).unwrap();
-    !matches!(stream.read(&mut [0; 16]), Ok(1..))
+    match stream.read(&mut [0; 16]) {
+        Ok(bytes) => bytes == 0,
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::ConnectionReset, "it is neither answered nor ended");
+            true
+        }
+    }
+}
+
+/// A greeting is for any thread, so the port that it is repeated from chooses one.
+#[test]
+fn a_greeting_is_taken_once_whichever_thread_gets_it() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    let node = node(Network::Udp, &key);
+    let mut lane = ByHand::new(&node, &key, Protection::Encrypted);
+    let hello = lane.hello();
+    lane.send(&hello);
+    lane.receive();
+    for _ in 0..PORTS {
+        let before = node.stats().bad_datagrams;
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().send_to(&hello, lane.to).unwrap();
+        is_dropped(&node, before);
+    }
 }
 
 /// A lane whose port is forgotten on the way is heard by its thread all the same.
