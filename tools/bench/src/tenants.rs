@@ -406,7 +406,8 @@ mod tests {
                 attackers: 1,
                 attacks: Attack::ALL.to_vec(),
                 turns: 1,
-                duration: Duration::from_millis(50),
+                // Long enough for an attack whose requests take long, beside other tests.
+                duration: Duration::from_millis(200),
             };
             let results = run(&settings, &Silent).unwrap();
             assert_eq!(results.len(), 1 + Attack::ALL.len());
