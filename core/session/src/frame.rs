@@ -69,7 +69,7 @@ impl Frame {
         };
         let [low, middle, high] = *length;
         let payload_bytes = u32::from_le_bytes([low, middle, high & 1, 0]) as usize;
-        let thread = high >> Place::THREAD.shift;
+        let thread = high >> THREAD_FIELD.shift;
         let (number, counter) = (SessionNumber(u64::from_le_bytes(*number)), u64::from_le_bytes(*counter));
         (payload_bytes <= PAYLOAD_BYTES_MAX).then_some(Self {
             protection,
@@ -96,7 +96,7 @@ impl Frame {
             (Protection::Authenticated, true) => AUTHENTICATED_GREETING,
         };
         let [low, middle, high, _] = self.payload_bytes.narrow_u32().to_le_bytes();
-        prefix[..4].copy_from_slice(&[lead, low, middle, high | self.thread << Place::THREAD.shift]);
+        prefix[..4].copy_from_slice(&[lead, low, middle, high | self.thread << THREAD_FIELD.shift]);
         prefix[4..12].copy_from_slice(&self.number.0.to_le_bytes());
         prefix[12..].copy_from_slice(&self.counter.to_le_bytes());
     }
@@ -104,7 +104,7 @@ impl Frame {
 
 /// Where a prefix has the thread that it is for: what is not under the keys for greetings.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Place {
+pub struct ThreadField {
     /// The first bytes of such messages.
     pub leads: [u8; 2],
     /// The byte ...
@@ -115,10 +115,8 @@ pub struct Place {
     pub modulus: usize,
 }
 
-impl Place {
-    /// The one there is.
-    pub const THREAD: Self = Self { leads: [ENCRYPTED, AUTHENTICATED], at: 3, shift: 1, modulus: 128 };
-}
+/// The thread's field in a prefix.
+pub const THREAD_FIELD: ThreadField = ThreadField { leads: [ENCRYPTED, AUTHENTICATED], at: 3, shift: 1, modulus: 128 };
 
 /// Bytes of the whole message that begins with `prefix`, of which [`PREFIX_BYTES`] are needed; `None` if it is not a
 /// protected one.
@@ -168,7 +166,7 @@ mod tests {
             (prefix[1..4].to_vec(), Frame::parse(&prefix)),
             (vec![0, 0, 0xff], Some(Frame { thread: 127, ..frame }))
         );
-        assert_eq!(prefix[Place::THREAD.at] >> Place::THREAD.shift, 127);
+        assert_eq!(prefix[THREAD_FIELD.at] >> THREAD_FIELD.shift, 127);
         write_plain(&mut prefix);
         assert_eq!(prefix, *b"Yo\x03\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0\0");
     }
@@ -199,7 +197,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..40), lead in prop::sample::select(&LEADS[..])) {
+        fn no_bytes_are_too_strange(
+            bytes in prop::collection::vec(any::<u8>(), 0..40),
+            lead in prop::sample::select(&LEADS[..]),
+        ) {
             let mut bytes = bytes;
             if let Some(first) = bytes.first_mut() {
                 *first = lead;

@@ -8,7 +8,7 @@
 
 use yonder_units::Narrow;
 
-use crate::frame::Place;
+use crate::frame::THREAD_FIELD;
 
 /// Where a lane that has no thread yet is welcomed.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
@@ -49,7 +49,7 @@ impl Home {
     pub(crate) fn told(self) -> u8 {
         match self {
             Self::Door(_) => 0,
-            Self::Thread(number) => (usize::from(number) % Place::THREAD.modulus).narrow_u8(),
+            Self::Thread(number) => (usize::from(number) % THREAD_FIELD.modulus).narrow_u8(),
         }
     }
 }

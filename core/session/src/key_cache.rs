@@ -329,7 +329,11 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_bytes_are_too_strange(bytes in prop::collection::vec(any::<u8>(), 0..200), is_encrypted in any::<bool>(), is_greeting in any::<bool>()) {
+        fn no_bytes_are_too_strange(
+            bytes in prop::collection::vec(any::<u8>(), 0..200),
+            is_encrypted in any::<bool>(),
+            is_greeting in any::<bool>(),
+        ) {
             let mut message = bytes;
             if let Some(first) = message.first_mut() {
                 *first = if is_encrypted { 0xe3 } else { 0xa3 } ^ if is_greeting { 6 } else { 0 };

@@ -45,7 +45,9 @@ pub use chain::{Chain, Process, Renewal, RenewalTimes, Session};
 pub use cipher::{Cipher, Protection};
 pub use counter::{AnswerCounter, NODE_THREADS_MAX, RequestCounter};
 pub use doors::{Admission, Doors, ProtectedLane, Rules, SESSION_HOURS, Table, Unwelcome, Wrap};
-pub use frame::{Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX, PREFIX_BYTES, Place, TAG_BYTES, protected_bytes};
+pub use frame::{
+    Frame, HEADER_BYTES, PAYLOAD_BYTES_MAX, PREFIX_BYTES, TAG_BYTES, THREAD_FIELD, ThreadField, protected_bytes,
+};
 pub use gate::{Arrived, Gate, Origin};
 pub use grant::{GrantBytes, SessionGrant, SessionRequest};
 pub use home::{Door, Home};

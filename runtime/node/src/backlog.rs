@@ -13,7 +13,7 @@ use yonder_datagram::Address;
 use yonder_wire::{ErrorCode, Header};
 
 use crate::gate::Wrap;
-use crate::kept::Kept;
+use crate::owned_message::OwnedMessage;
 use crate::rounds::{Rounds, Waiting};
 
 /// Bytes of all that waits, with what each item takes beside its message.
@@ -43,7 +43,7 @@ pub(crate) struct Stored {
 #[derive(Debug)]
 pub(crate) enum What {
     /// To execute a message that was let in.
-    Execute(Kept, Wrap),
+    Execute(OwnedMessage, Wrap),
     /// To tell its sender why one was not.
     Refuse(Box<Header>, ErrorCode),
 }
@@ -51,7 +51,7 @@ pub(crate) enum What {
 impl What {
     fn bytes(&self) -> usize {
         match self {
-            Self::Execute(kept, _) => kept.bytes(),
+            Self::Execute(message, _) => message.bytes(),
             Self::Refuse(..) => size_of::<Header>(),
         }
     }
@@ -163,7 +163,7 @@ mod tests {
         let payload = vec![0; bytes - HEADER_BYTES];
         let header = Header::request(Kind::Write, 1, 0, payload.len().narrow_u32()).seal(&payload);
         let whole = [&header[..], &payload].concat();
-        let what = What::Execute(Kept::new(&split(&whole).unwrap().unwrap()), Wrap::Plain);
+        let what = What::Execute(OwnedMessage::new(&split(&whole).unwrap().unwrap()), Wrap::Plain);
         Stored { from: Address::NONE, account: AccountNumber::SHARED, what }
     }
 

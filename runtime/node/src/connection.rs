@@ -24,10 +24,11 @@ use yonder_wire::{
 
 use crate::Shared;
 use crate::backlog::COST_OF_ITEM;
+use crate::closed::Closed;
 use crate::connections::Guest;
 use crate::event_loop::Inbox;
 use crate::forward::{AnswerTo, Peer};
-use crate::gate::{ProtectedLane, Unwelcome, Wrap, tenant_of};
+use crate::gate::{ProtectedLane, Wrap, tenant_of};
 use crate::serve::{Asker, Served, Server, code_of, compose_welcome, refuse};
 use crate::stats::Batch;
 
@@ -49,42 +50,6 @@ pub(crate) enum Transport {
     Tcp,
     /// From this machine: the peer is handed the memory itself.
     Shm,
-}
-
-/// Why a connection ends.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
-pub(crate) enum Closed {
-    /// The peer has closed it, or it broke.
-    #[error("the peer has gone: {0}")]
-    Gone(Errno),
-    /// The node has no room for it.
-    #[error("refused: {0}")]
-    Refused(ErrorCode),
-    /// The peer did not greet in time.
-    #[error("no greeting in time")]
-    Silent,
-    /// The bytes are not messages.
-    #[error("{0}")]
-    Wire(#[from] WireError),
-    /// A message is not of the lane that it claims to be of, or comes again.
-    #[error("a message is forged, repeated, or of a session that is over")]
-    Unwelcome,
-    /// The message is not one for this moment.
-    #[error("unexpected {0:?} message")]
-    Unexpected(Kind),
-}
-
-impl Closed {
-    /// Whether the peer has broken the protocol.
-    pub(crate) fn is_violation(self) -> bool {
-        matches!(self, Self::Silent | Self::Wire(_) | Self::Unwelcome | Self::Unexpected(_))
-    }
-}
-
-impl From<Unwelcome> for Closed {
-    fn from(_: Unwelcome) -> Self {
-        Self::Unwelcome
-    }
 }
 
 /// What one turn of a connection has come to.

@@ -23,7 +23,8 @@ use yonder_session::AnswerCounter;
 use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 
-use crate::connection::{Closed, Connection, Transport};
+use crate::closed::Closed;
+use crate::connection::{Connection, Transport};
 use crate::connections::Guest;
 use crate::event_loop::{Arrival, Inbox, Poll, close};
 use crate::listen::{Listen, Listener};

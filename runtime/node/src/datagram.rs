@@ -18,7 +18,7 @@ use crate::backlog::{Backlog, Stored, What};
 use crate::crowd::Crowd;
 use crate::forward::AnswerTo;
 use crate::gate::{Arrived, Wrap, tenant_of};
-use crate::kept::Kept;
+use crate::owned_message::OwnedMessage;
 use crate::polling::{Polling, Waiting};
 use crate::serve::{Asker, Served, Server, refuse};
 use crate::source;
@@ -131,7 +131,7 @@ impl Desk<'_> {
                             shared.board.accounts().get(account).shed(1);
                             continue;
                         }
-                        (source, account, What::Execute(Kept::new(&message), wrap))
+                        (source, account, What::Execute(OwnedMessage::new(&message), wrap))
                     }
                     Arrived::Refused(request, code) => {
                         (STRANGERS, AccountNumber::SHARED, What::Refuse(Box::new(request), code))
@@ -168,8 +168,8 @@ impl Desk<'_> {
             let Some((source, Stored { from, account, what })) = self.backlog.next() else { break };
             let spent = batch.bytes();
             match what {
-                What::Execute(kept, wrap) => {
-                    self.execute(&kept.message(), Asker { wrap, account }, &from, now, &mut batch);
+                What::Execute(message, wrap) => {
+                    self.execute(&message.get(), Asker { wrap, account }, &from, now, &mut batch);
                 }
                 What::Refuse(request, code) => self.refuse(&request, code, &from, now, &mut batch),
             }

@@ -22,7 +22,8 @@ use yonder_board::{Admission, Source};
 use yonder_units::Nanos;
 
 use crate::Shared;
-use crate::connection::{Closed, Connection};
+use crate::closed::Closed;
+use crate::connection::Connection;
 use crate::crowd::Crowd;
 use crate::polling::{Polling, Waiting};
 use crate::rounds::Rounds;

@@ -110,7 +110,7 @@ impl Host {
         self.note_changes();
         while let Some(request) = shared.extend.queue.take() {
             self.note_changes();
-            let message = request.kept.message();
+            let message = request.message.get();
             let now = yonder_clock::now();
             let bytes_max = request.answer_to.bytes_max();
             let spaces = &self.spaces;

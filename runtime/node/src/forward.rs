@@ -18,7 +18,7 @@ use yonder_wire::{Header, MESSAGE_BYTES_MAX, Message, PROOF_BYTES};
 
 use crate::event_loop::{Arrival, Inbox};
 use crate::gate::{Gate, Wrap, tenant_of};
-use crate::kept::Kept;
+use crate::owned_message::OwnedMessage;
 use crate::source;
 use crate::turns::{Party, Turns};
 
@@ -133,7 +133,7 @@ impl AnswerTo {
 /// A request and where its answer goes.
 #[derive(Debug)]
 pub(crate) struct Forwarded {
-    pub(crate) kept: Kept,
+    pub(crate) message: OwnedMessage,
     /// Whose turn it is.
     pub(crate) party: Party,
     pub(crate) answer_to: AnswerTo,
@@ -161,7 +161,8 @@ impl SlowPathQueue {
     /// Puts a copy of `message` into the queue; false if there is no room.
     pub(crate) fn put(&self, message: &Message<'_>, answer_to: AnswerTo) -> bool {
         let (party, lane) = answer_to.sender(&message.header);
-        let has_room = self.turns().put(party, lane, Forwarded { kept: Kept::new(message), party, answer_to });
+        let has_room =
+            self.turns().put(party, lane, Forwarded { message: OwnedMessage::new(message), party, answer_to });
         self.wake();
         has_room
     }

@@ -17,7 +17,8 @@
 //! `memory` has the bytes, `quiet` says when freed ones may be used again; `datagram` and `event_loop` with
 //! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and `extend` the one
 //! that runs offloads, `forward` the way to them, which `turns` keeps fair, and back; `rounds` is how all queues are
-//! kept fair, `backlog` that of datagrams; `control` and `listen` are where clients come in, and `connections` and
+//! kept fair, `backlog` that of datagrams, `owned_message` is what waits there, and `crowd` says when turns are to be
+//! short; `control` and `listen` are where clients come in, and `connections` and
 //! `source` say how many of whom, `gate` who they are, by sessions that `sessions` makes and `revoked` ends. With a
 //! controller, which places regions of address spaces on several nodes: `controller` joins it, `agent` does what it
 //! says, by errands to the slow path (`errand`), and `carrier` moves a region to another node.
@@ -32,6 +33,7 @@ mod atomic;
 mod backlog;
 mod bound;
 mod carrier;
+mod closed;
 mod config;
 mod connection;
 mod connections;
@@ -50,9 +52,9 @@ mod forward;
 mod gate;
 #[cfg(test)]
 mod held;
-mod kept;
 mod listen;
 mod memory;
+mod owned_message;
 mod polling;
 mod quiescence;
 mod revoked;

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::Mode;
 use socket2::{Domain, Protocol, SockAddr, Socket as Socket2, Type};
 use yonder_datagram::{Steering, steer};
-use yonder_session::Place;
+use yonder_session::{THREAD_FIELD, ThreadField};
 use yonder_units::Narrow;
 
 /// Bytes of datagrams that a socket holds for its thread.
@@ -18,7 +18,7 @@ const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
 /// Connections from this machine that wait to be accepted, as the standard library has it.
 const CONNECTIONS_WAITING_MAX: i32 = 128;
 /// Threads that serve one address of datagrams, at most: a message can tell as many apart.
-const THREADS_MAX: usize = Place::THREAD.modulus;
+const THREADS_MAX: usize = THREAD_FIELD.modulus;
 /// Ports that the kernel chooses for datagrams, of which one is to be free for streams too.
 const PORTS_TRIED_MAX: usize = 64;
 
@@ -142,7 +142,7 @@ fn bind_group(mut address: SocketAddr, threads: usize) -> io::Result<(Vec<UdpSoc
 
 /// The group, to which the kernel gives what is sealed for one of its threads whichever port it comes from.
 fn steered((sockets, address): (Vec<UdpSocket>, Listen), first: usize) -> io::Result<(Vec<UdpSocket>, Listen)> {
-    let Place { leads, at, shift, modulus } = Place::THREAD;
+    let ThreadField { leads, at, shift, modulus } = THREAD_FIELD;
     let steering = Steering { leads, at, shift, first: (first % modulus).narrow_u32(), modulus: modulus.narrow_u32() };
     if sockets.len() > 1
         && let Err(error) = steer(sockets[0].as_fd(), steering)
@@ -310,7 +310,7 @@ mod tests {
         let group = sockets[0].local_addr().unwrap();
         sockets.iter().for_each(|socket| socket.set_nonblocking(true).unwrap());
         let arrived = |socket: &UdpSocket| std::iter::from_fn(|| socket.recv(&mut [0; 64]).ok()).count();
-        let Place { leads: [encrypted, authenticated], at, shift, modulus } = Place::THREAD;
+        let ThreadField { leads: [encrypted, authenticated], at, shift, modulus } = THREAD_FIELD;
         let from_many_ports = |lead: u8, number: usize| -> Vec<usize> {
             let mut message = [0x11; 40];
             (message[0], message[at]) = (lead, u8::try_from(number % modulus).unwrap() << shift | 1);

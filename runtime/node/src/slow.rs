@@ -113,7 +113,7 @@ fn turn(shared: &Shared, slow: &mut SlowPath, holders: &mut Holders, gate: &mut 
     let next = shared.slow.take();
     let mut has_worked = next.is_some();
     if let Some(request) = next {
-        let message = request.kept.message();
+        let message = request.message.get();
         let room = reply.len() - PROOF_BYTES;
         let source = request.answer_to.source();
         let began = yonder_clock::now();

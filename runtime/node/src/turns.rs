@@ -124,7 +124,7 @@ mod tests {
     use crate::event_loop::Inbox;
     use crate::forward::AnswerTo;
     use crate::gate::Wrap;
-    use crate::kept::Kept;
+    use crate::owned_message::OwnedMessage;
 
     /// A queue into which lanes of hosts put requests that are numbers.
     struct Scene {
@@ -142,12 +142,12 @@ mod tests {
             let answer_to =
                 AnswerTo::Stream { inbox: Arc::clone(&self.inbox), token: lane, source, wrap: Wrap::Plain, peer: None };
             let request = Header::request(Kind::Ping, 1, number.into(), 0).seal(&[]);
-            let kept = Kept::new(&split(&request).unwrap().unwrap());
-            self.turns.put(party, Lane::Connection(0, lane), Forwarded { kept, party, answer_to })
+            let message = OwnedMessage::new(&split(&request).unwrap().unwrap());
+            self.turns.put(party, Lane::Connection(0, lane), Forwarded { message, party, answer_to })
         }
 
         fn order(&mut self) -> Vec<u8> {
-            std::iter::from_fn(|| self.turns.next()).map(|next| next.kept.message().header.address as u8).collect()
+            std::iter::from_fn(|| self.turns.next()).map(|next| next.message.get().header.address as u8).collect()
         }
     }
 

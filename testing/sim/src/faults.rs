@@ -193,12 +193,12 @@ impl World {
         self.each_clock(machine, |clock| clock.go_on(now));
     }
 
-    /// Changes the clock of a machine. The timers of its lanes are looked after.
     /// By how much the clock of a machine has leapt ahead.
     fn leapt(&self, machine: Machine) -> Nanos {
         self.leaps.iter().filter(|(of, _)| *of == machine).map(|(_, ahead)| ahead).sum()
     }
 
+    /// Changes the clock of a machine. The timers of its lanes are looked after.
     fn each_clock(&mut self, machine: Machine, mut change: impl FnMut(&mut Clock)) {
         match machine {
             Machine::Node(node) => change(&mut self.nodes[node].clock),

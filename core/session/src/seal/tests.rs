@@ -254,7 +254,8 @@ proptest! {
                 let bytes = message.len() - TAG_BYTES;
                 let expected = [b"Yo\x03\0".as_slice(), &[0; 16], &message[PREFIX_BYTES..bytes]].concat();
                 seal(key, number, counter, &mut message);
-                let frame = Frame { protection, is_greeting: false, thread: 2, payload_bytes: payload.len(), number, counter };
+                let payload_bytes = payload.len();
+                let frame = Frame { protection, is_greeting: false, thread: 2, payload_bytes, number, counter };
                 prop_assert_eq!(Frame::parse(&message), Some(frame));
                 prop_assert_eq!(open(key, &mut message), Ok(bytes));
                 prop_assert!(message[..bytes] == expected);

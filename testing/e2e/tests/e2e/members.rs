@@ -87,7 +87,7 @@ fn six_commands_make_a_cluster_that_a_program_uses() {
     let file = |name: &str| folder.path().join(name).display().to_string();
     let (key, state, words) = (file("cluster.key"), file("state"), file("words"));
     let lines: Vec<String> =
-        (0..400_000u32).map(|number| format!("{:08x} word", number.wrapping_mul(2_654_435_761))).collect();
+        (0..200_000u32).map(|number| format!("{:08x} word", number.wrapping_mul(2_654_435_761))).collect();
     std::fs::write(&words, lines.join("\n") + "\n").expect("the folder is writable");
     // Not one of the six.
     let mut sorted = lines;
@@ -109,7 +109,7 @@ fn six_commands_make_a_cluster_that_a_program_uses() {
             "--memory",
             "256MiB",
             "--local",
-            "16MiB",
+            "8MiB",
             "--",
             "sort",
             "--parallel=1",

@@ -2,22 +2,21 @@
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
-use std::num::NonZeroUsize;
 use std::sync::Arc;
 
 use yonder_fabric::lane::{Lane, NodeAddress, NodeSession};
 use yonder_identity::{Credential, Role};
-use yonder_node::{Listen, Node, NodeConfig};
+use yonder_node::{Listen, Node};
 use yonder_session::{
-    Cipher, Door, GrantBytes, Home, LaneKeys, Place, Protection, SessionGrant, SessionNumber, SessionRequest,
-    SessionSecret, open, seal,
+    Cipher, Door, GrantBytes, Home, LaneKeys, Protection, SessionGrant, SessionNumber, SessionRequest, SessionSecret,
+    THREAD_FIELD, open, seal,
 };
 use yonder_wire::{AtomicOperation, Body, ErrorCode, Greeting, Header, Kind, PROOF_BYTES, Permission, Welcome, split};
 
 use crate::end_to_end::lossy::LossyProxy;
 use crate::end_to_end::raw::{self, allocation, fresh, retry};
-use crate::end_to_end::secured::{ask, create, is_dropped, node, open as lane_to, shared_key};
-use crate::end_to_end::testbed::{Network, PAGE, TIMEOUT, address, wait_for};
+use crate::end_to_end::secured::{ask, create, is_dropped, node, node_at, open as lane_to, shared_key};
+use crate::end_to_end::testbed::{Network, TIMEOUT, address};
 
 const LANE: u8 = 9;
 /// Other ports of the lane's address: with two threads the kernel gives some of them to each, but once in 2^31 runs.
@@ -161,7 +160,7 @@ fn what_was_executed_is_not_done_again_from_another_port() {
         elsewhere.set_read_timeout(Some(TIMEOUT)).unwrap();
         // For another thread it would not be sealed.
         let mut misled = withheld.clone();
-        misled[Place::THREAD.at] ^= 1 << Place::THREAD.shift;
+        misled[THREAD_FIELD.at] ^= 1 << THREAD_FIELD.shift;
         let before = node.stats().bad_datagrams;
         elsewhere.send_to(&misled, lane.to).unwrap();
         is_dropped(&node, before);
@@ -185,10 +184,7 @@ fn a_greeting_of_a_stream_is_none_of_datagrams_and_keeps_its_thread() {
         let udp = node(Network::Udp, &key);
         let both = vec![Listen::Udp(address(&udp)), Listen::Tcp(address(&udp))];
         drop(udp);
-        let mut config = NodeConfig::new(both, 64 * PAGE);
-        (config.page_bytes, config.data_threads) = (Some(PAGE), NonZeroUsize::new(2));
-        config.credential = Some(Arc::clone(&key));
-        let node = wait_for(|| Node::start(config.clone()).ok());
+        let node = node_at(both, &key);
         let mut lane = ByHand::at(&node, &key, Protection::Encrypted, door);
         let hello = lane.hello();
         match network {

@@ -40,7 +40,12 @@ pub(super) fn member(authority: &mut Authority, folder: &Path, role: Role, name:
 }
 
 pub(super) fn node(network: Network, credential: &Arc<Credential>) -> Node {
-    let mut config = NodeConfig::new(vec![network.listen("127.0.0.1:0")], 64 * PAGE);
+    node_at(vec![network.listen("127.0.0.1:0")], credential)
+}
+
+/// A node at these addresses.
+pub(super) fn node_at(listen: Vec<Listen>, credential: &Arc<Credential>) -> Node {
+    let mut config = NodeConfig::new(listen, 64 * PAGE);
     config.page_bytes = Some(PAGE);
     config.data_threads = NonZeroUsize::new(2);
     config.credential = Some(Arc::clone(credential));
@@ -276,10 +281,7 @@ fn who_had_memory_on_a_node_that_was_started_again_is_told_so() {
         let mut lane = open(&first, &session).unwrap();
         let space = create(&mut lane);
         first.stop();
-        let mut config = NodeConfig::new(vec![at], 64 * PAGE);
-        config.page_bytes = Some(PAGE);
-        config.credential = Some(Arc::clone(&key));
-        let _second = wait_for(|| Node::start(config.clone()).ok());
+        let _second = node_at(vec![at], &key);
         let told = wait_for(|| match ask(&mut lane, Kind::Ping, space, 0) {
             Err(CallError::TimedOut) => None,
             other => Some(other),

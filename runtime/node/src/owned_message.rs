@@ -1,23 +1,23 @@
-//! [`Kept`]: a copy of a message that was let in, for when its turn comes.
+//! [`OwnedMessage`]: a copy of a message that was let in, for when its turn comes.
 
 use yonder_wire::{Message, WireError, split, split_proven};
 
 /// A whole message, with what the thread that let it in has found of it.
 #[derive(Debug)]
-pub(crate) struct Kept {
+pub(crate) struct OwnedMessage {
     bytes: Box<[u8]>,
     is_proven: bool,
     /// The cookie that its answer brings, which is not the one that it came with.
     cookie: u64,
 }
 
-impl Kept {
+impl OwnedMessage {
     pub(crate) fn new(message: &Message<'_>) -> Self {
         Self { bytes: message.as_bytes().into(), is_proven: message.is_proven(), cookie: message.header.cookie }
     }
 
     /// The message, as it was let in.
-    pub(crate) fn message(&self) -> Message<'_> {
+    pub(crate) fn get(&self) -> Message<'_> {
         let split: fn(&[u8]) -> Result<Option<Message<'_>>, WireError> =
             if self.is_proven { split_proven } else { split };
         let mut message = split(&self.bytes).ok().flatten().expect("a whole message was put here");
@@ -43,8 +43,8 @@ mod tests {
         let bytes = Header::request(Kind::Hello, 1, 0, 0).seal(&[]);
         let mut message = split(&bytes).unwrap().unwrap();
         message.header.cookie = 77;
-        let kept = Kept::new(&message);
-        assert_eq!(kept.message().header, message.header);
-        kept.message().verify().unwrap();
+        let owned = OwnedMessage::new(&message);
+        assert_eq!(owned.get().header, message.header);
+        owned.get().verify().unwrap();
     }
 }
