@@ -87,7 +87,9 @@ fn inputs_are_saved_under_names_of_their_own() {
 #[test]
 fn every_input_of_every_corpus_passes() {
     for target in &TARGETS {
-        for input in read_corpus(&yonder_fuzz::driver::corpus_of(target.name)).unwrap() {
+        let corpus = read_corpus(&yonder_fuzz::driver::corpus_of(target.name)).unwrap();
+        assert!(!corpus.is_empty(), "{} has no corpus, so that libFuzzer does not begin", target.name);
+        for input in corpus {
             assert_eq!(execute(target, &input, &mut Trail::default()), Ok(()), "{}", target.name);
         }
     }

@@ -164,8 +164,13 @@ impl Desk<'_> {
         let mut batch = Batch::default();
         let visit = Server::begin(&shared, self.server.number());
         let now = yonder_clock::now();
+        let mut last = None;
         for _ in 0..CROWDED_MAX {
             let Some((source, Stored { from, account, what })) = self.backlog.next() else { break };
+            if last.replace(source).is_some_and(|last| last != source) {
+                // Answers wait for no one else's requests.
+                self.send();
+            }
             let spent = batch.bytes();
             match what {
                 What::Execute(message, wrap) => {

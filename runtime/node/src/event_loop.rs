@@ -192,8 +192,10 @@ impl EventLoop {
             for token in ready.drain(..) {
                 self.has_event(token);
             }
-            // Each of those that are ready now has a turn before the kernel is asked for others.
-            for _ in 0..self.ready.len() {
+            // Each of those that are ready now has a turn before the kernel is asked for others; in a crowd the first
+            // one alone, so that those who come wait for no more than that.
+            let turns = if self.crowd.is_there(yonder_clock::now()) { 1 } else { self.ready.len() };
+            for _ in 0..turns {
                 let Some((sender, token)) = self.ready.next() else { break };
                 self.turn(sender, token);
             }

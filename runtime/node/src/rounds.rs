@@ -4,6 +4,10 @@
 //! rounds gave owes the rest, and is passed over until further rounds have paid. So parties share by cost, whatever
 //! their items are. Debts are forgiven while no one waits.
 //!
+//! A party has its items one after the other until its round is used up. One that had none, and has some again, goes
+//! before all others, for what is left of its round (as new flows do in RFC 8290): who has little under way does not
+//! wait for those who have much, and gets no more than they do by coming often.
+//!
 //! Invariants: a party is kept while it has items or owes something; `waiting` counts all items.
 
 use std::collections::VecDeque;
@@ -84,16 +88,22 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
 
     /// Lets `change` put items to those of a party, or take some away; what it says.
     pub(crate) fn change<R>(&mut self, key: K, change: impl FnOnce(&mut W) -> R) -> R {
-        let place = self.parties.iter().position(|party| party.key == key).unwrap_or_else(|| {
+        let place = self.place_of(key).unwrap_or_else(|| {
             self.parties.push_back(Party { key, waiting: W::default(), credit: self.quantum });
             self.parties.len() - 1
         });
         let party = &mut self.parties[place];
         let before = party.waiting.len();
         let said = change(&mut party.waiting);
-        self.waiting = self.waiting - before + party.waiting.len();
-        if party.waiting.len() == 0 && party.credit == self.quantum {
-            self.parties.remove(place);
+        let after = party.waiting.len();
+        self.waiting = self.waiting - before + after;
+        let is_as_new = after == 0 && party.credit == self.quantum;
+        let comes = before == 0 && after > 0;
+        if (is_as_new || comes)
+            && let Some(party) = self.parties.remove(place)
+            && comes
+        {
+            self.parties.push_front(party);
         }
         said
     }
@@ -103,7 +113,7 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         self.parties.iter().max_by_key(|party| party.waiting.weight()).map(|party| party.key)
     }
 
-    /// The next item, and whose it is: of the parties that owe nothing, each has one turn before one has another.
+    /// The next item, and whose it is: of the first party that owes nothing.
     pub(crate) fn next(&mut self) -> Option<(K, W::Item)> {
         if self.waiting == 0 {
             self.forgive();
@@ -111,11 +121,9 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         }
         self.begin_rounds();
         let place = self.parties.iter().position(Party::may_go).expect("rounds are begun until one may go");
-        let mut party = self.parties.remove(place)?;
+        let party = &mut self.parties[place];
         let next = (party.key, party.waiting.pop()?);
         self.waiting -= 1;
-        // Also without items: what this one costs is to be paid for.
-        self.parties.push_back(party);
         Some(next)
     }
 
@@ -125,11 +133,20 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         self.parties.clear();
     }
 
-    /// An item of a party has cost so much.
+    /// An item of a party has cost so much. Once its round is used up, it goes behind all others.
     pub(crate) fn charge(&mut self, key: K, cost: u64) {
-        if let Some(party) = self.parties.iter_mut().find(|party| party.key == key) {
-            party.credit = party.credit.saturating_sub_unsigned(cost);
+        let Some(place) = self.place_of(key) else { return };
+        let party = &mut self.parties[place];
+        party.credit = party.credit.saturating_sub_unsigned(cost);
+        if party.credit <= 0
+            && let Some(party) = self.parties.remove(place)
+        {
+            self.parties.push_back(party);
         }
+    }
+
+    fn place_of(&self, key: K) -> Option<usize> {
+        self.parties.iter().position(|party| party.key == key)
     }
 
     /// Begins as many rounds as it takes until one of those that wait may go.
@@ -210,6 +227,33 @@ mod tests {
                 prop_assert_eq!(model.get_mut(&key).and_then(VecDeque::pop_front), Some(item));
             }
             prop_assert!(model.values().all(VecDeque::is_empty) && rounds.parties.is_empty());
+        }
+    }
+
+    /// One that has an item now and then waits for none of the others', and gets no more than they do.
+    #[test]
+    fn who_comes_goes_first_until_its_round_is_used_up() {
+        let mut rounds = Lines::new(1000, 16);
+        (0..100).for_each(|_| put(&mut rounds, 1, 300));
+        let mut order = Vec::new();
+        for _ in 0..40 {
+            put(&mut rounds, 2, 300);
+            let (key, cost) = rounds.next().unwrap();
+            rounds.charge(key, cost);
+            order.push(key);
+        }
+        assert_eq!(order[..9], [2, 2, 2, 2, 1, 1, 1, 1, 2], "the first to wait, and its round");
+        let of_first = order.iter().filter(|key| **key == 1).count();
+        assert!((18..=22).contains(&of_first), "{order:?}");
+        // One item at a time, after each that another has had: none of them waits for two of the other's.
+        let mut rounds = Lines::new(1000, 16);
+        (0..100).for_each(|_| put(&mut rounds, 1, 300));
+        for _ in 0..20 {
+            put(&mut rounds, 2, 100);
+            assert_eq!(rounds.next().unwrap().0, 2);
+            rounds.charge(2, 100);
+            assert_eq!(rounds.next().unwrap().0, 1);
+            rounds.charge(1, 300);
         }
     }
 

@@ -22,6 +22,9 @@ pub(crate) const TLS_LEAD: u8 = 0x16;
 const TIME_MAX: Duration = Duration::from_secs(5);
 /// Those under way at a time.
 pub(crate) const PLACES_MAX: usize = 64;
+/// How nice the threads are that make them: where CPUs are short, all of them at once weigh about as much as two data
+/// threads, whoever comes to the door.
+const NICE: i32 = 15;
 
 /// Serves a connection from `ip` on which nothing was read yet, in a thread.
 pub(crate) fn begin(shared: &Arc<Shared>, socket: OwnedFd, source: Source, ip: IpAddr) {
@@ -31,6 +34,8 @@ pub(crate) fn begin(shared: &Arc<Shared>, socket: OwnedFd, source: Source, ip: I
     };
     let shared = Arc::clone(shared);
     let serve = move || {
+        // A limit of the system's, if it is refused, and no reason to make none.
+        let _ = rustix::process::setpriority_process(None, NICE);
         if let Err(cause) = make(&shared, &place, TcpStream::from(socket), ip) {
             shared.counters.refused_session();
             // Who fills the door is not to fill the log as well.

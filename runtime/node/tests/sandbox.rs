@@ -62,6 +62,12 @@ const ATTEMPTS: &[Attempt] = &[
         std::thread::Builder::new().name("a-thread".to_owned()).spawn(|| ())?.join().expect("it does nothing");
         Ok(())
     }),
+    attempt("make a thread less urgent", Ends::Done, |_| {
+        done(rustix::process::setpriority_process(None, 1).map_err(io::Error::from))
+    }),
+    attempt("make others less urgent", Ends::Refused, |_| {
+        done(rustix::process::setpriority_pgrp(None, 1).map_err(io::Error::from))
+    }),
     attempt("have packets", Ends::Refused, |_| {
         done(rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None).map_err(io::Error::from))
     }),

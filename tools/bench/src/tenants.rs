@@ -7,8 +7,10 @@
 //!
 //! Clients and node share the CPUs of one machine. So that it is the node's turns that are measured and not those of
 //! its scheduler, all threads of an attack together have the weight of the twin's one: each is as nice as that takes.
+//! Node and victim wait for them all the same; with `--own-cpus` they do not, as if attackers had other machines.
 
 mod attack;
+mod errand;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -30,6 +32,7 @@ use crate::children::folder;
 use crate::flags::{BENCHMARK, positive_count, positive_duration};
 
 pub use attack::Attack;
+use errand::Errand;
 
 /// Memory of each tenant.
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -40,6 +43,8 @@ const PAGE_BYTES: u64 = 64 << 10;
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Part of a run that comes before it, unmeasured.
 const WARM_UP_SHARE: u32 = 4;
+/// Steps of a walk of the victim.
+const WALK_STEPS: u32 = 16;
 /// Bytes of a message.
 const MESSAGE_BYTES: usize = 64 << 10;
 
@@ -52,12 +57,37 @@ pub enum Transport {
     Tcp,
 }
 
+/// What the victim, and its twin, ask the node for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum Work {
+    /// Some reads at a time, of its data threads
+    Reads,
+    /// Address spaces made and ended, of its slow path
+    Spaces,
+    /// Short walks along a list, of its extend path
+    Calls,
+}
+
+impl Work {
+    /// What it is asked for one after the other; `None` for reads.
+    fn errand(self, lane: &mut Lane, memory: Memory) -> Option<Errand> {
+        match self {
+            Self::Reads => None,
+            Self::Spaces => Some(Errand::Space),
+            Self::Calls => Some(Errand::walk(lane, memory, WALK_STEPS)),
+        }
+    }
+}
+
 /// Settings of a run.
 #[derive(Clone, PartialEq, Eq, Debug, Args)]
 pub struct Settings {
     /// How the node is reached
     #[arg(long, help_heading = BENCHMARK, value_name = "KIND", default_value = "udp")]
     pub transport: Transport,
+    /// What the victim does
+    #[arg(long, help_heading = BENCHMARK, value_name = "WORK", default_value = "reads")]
+    pub work: Work,
     /// Reads of the victim that are under way
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 4, value_parser = positive_count)]
     pub depth: usize,
@@ -67,6 +97,9 @@ pub struct Settings {
     /// Threads of an attack, each with a lane
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 2, value_parser = positive_count)]
     pub attackers: usize,
+    /// Node and victim come before all other threads, as on CPUs of their own; as root
+    #[arg(long, help_heading = BENCHMARK)]
+    pub own_cpus: bool,
     /// What the victim is measured beside, in turn
     #[arg(long, help_heading = BENCHMARK, value_name = "ATTACKS", value_delimiter = ',')]
     #[arg(default_values_t = Attack::ALL)]
@@ -88,15 +121,19 @@ pub struct TenantsResult {
     pub transport: &'static str,
     /// What was beside it: `none`, `twin`, or an attack.
     pub beside: String,
+    /// What it did: `reads`, `spaces` or `calls`.
+    pub work: String,
     /// Reads that it had under way.
     pub depth: usize,
     /// Bytes of a read.
     pub size_bytes: usize,
     /// Threads of the attack.
     pub attackers: usize,
+    /// Whether node and victim came before all other threads.
+    pub own_cpus: bool,
     /// Turns.
     pub turns: usize,
-    /// Its reads per second ...
+    /// What it got done per second, reads, spaces or calls ...
     pub ops_per_s: f64,
     /// ... in the worst turn ...
     pub ops_per_s_min: f64,
@@ -108,7 +145,7 @@ pub struct TenantsResult {
     pub p99_us: f64,
     /// The 99th percentile in the worst turn.
     pub p99_us_max: f64,
-    /// Reads per second as a part of those beside the twin.
+    /// That as a part of what it got done beside the twin.
     pub of_fair_share: f64,
     /// The 99th percentile as a multiple of that alone ...
     pub p99_of_alone: f64,
@@ -288,6 +325,9 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<Vec<TenantsRe
     if settings.size as u64 > MEMORY_BYTES.min(MESSAGE_BYTES as u64) {
         return Err(BenchError::Settings(format!("reads have at most {MESSAGE_BYTES} bytes: type --size 4096")));
     }
+    if settings.own_cpus {
+        attack::come_first()?;
+    }
     let attacks = settings.attacks.iter().copied().filter(|attack| *attack != Attack::Twin);
     let beside: Vec<Option<Attack>> = [None, Some(Attack::Twin)].into_iter().chain(attacks.map(Some)).collect();
     let mut runs: Vec<Vec<Run>> = beside.iter().map(|_| Vec::new()).collect();
@@ -308,9 +348,11 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<Vec<TenantsRe
             bench: "tenants",
             transport: if settings.transport == Transport::Udp { "udp" } else { "tcp" },
             beside: attack.map_or_else(|| "none".to_owned(), |attack| attack.to_string()),
+            work: settings.work.to_possible_value().expect("none is skipped").get_name().to_owned(),
             depth: settings.depth,
             size_bytes: settings.size,
             attackers: settings.attackers,
+            own_cpus: settings.own_cpus,
             turns: settings.turns,
             ops_per_s,
             ops_per_s_min: runs.iter().map(|run| run.ops_per_s).fold(f64::INFINITY, f64::min),
@@ -349,9 +391,7 @@ fn measure(settings: &Settings, attack: Option<Attack>) -> Result<Run, BenchErro
         let nice = attack::nice_of(threads.len());
         for (kind, number) in threads {
             let (scene, stop, done) = (&scene, &stop, &done);
-            let depth = settings.depth;
-            let size = settings.size;
-            attackers.push(scope.spawn(move || attack::run(kind, (number, nice), scene, (depth, size), stop, done)));
+            attackers.push(scope.spawn(move || attack::run(kind, (number, nice), scene, settings, stop, done)));
         }
         let run = of_victim(settings, &mut lane, memory, &done);
         stop.store(true, Ordering::Relaxed);
@@ -367,16 +407,32 @@ fn of_victim(settings: &Settings, lane: &mut Lane, memory: Memory, done: &Atomic
     let from = yonder_clock::now() + (settings.duration / WARM_UP_SHARE).as_nanos() as Nanos;
     let end = from + settings.duration.as_nanos() as Nanos;
     let (mut wrong, mut before) = (0, None);
-    drive(lane, settings.depth, &mut reads(memory, settings.size), |begun, now, outcome| {
+    let mut ended = |begun: Nanos, now: Nanos, is_done: bool| {
         if now >= from {
             before.get_or_insert_with(|| done.load(Ordering::Relaxed));
         }
         if begun < now && now >= from {
             latency.record(now - begun);
-            wrong += u64::from(outcome != Outcome::Done);
+            wrong += u64::from(!is_done);
         }
         now < end
-    });
+    };
+    match settings.work.errand(lane, memory) {
+        None => drive(lane, settings.depth, &mut reads(memory, settings.size), |begun, now, outcome| {
+            ended(begun, now, outcome == Outcome::Done)
+        }),
+        Some(errand) => {
+            let mut begun = yonder_clock::now();
+            loop {
+                let is_done = errand.run(lane).is_ok();
+                let now = yonder_clock::now();
+                if !ended(begun, now, is_done) {
+                    break;
+                }
+                begun = now;
+            }
+        }
+    }
     if wrong > 0 {
         return Err(BenchError::WrongValues(wrong));
     }
@@ -401,9 +457,11 @@ mod tests {
         for transport in [Transport::Udp, Transport::Tcp] {
             let settings = Settings {
                 transport,
+                work: Work::Reads,
                 depth: 2,
                 size: 64,
                 attackers: 1,
+                own_cpus: false,
                 attacks: Attack::ALL.to_vec(),
                 turns: 1,
                 // Long enough for an attack whose requests take long, beside other tests.

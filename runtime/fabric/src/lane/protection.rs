@@ -4,7 +4,7 @@
 //! before its session is over a thread makes the next one, and earlier if nothing is heard of the node. What a lane
 //! seals and opens with is `core/session`'s [`Protector`], as are the rules of when to make another session.
 
-use std::io::{self, Read, Write};
+use std::io::{self, ErrorKind, Read, Write};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -23,6 +23,10 @@ use super::OpenError;
 
 /// Longest that making a session may take.
 const TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Handshakes that are begun for a first session. A door that is full lets the oldest go that has shown nothing, which
+/// may be ours where strangers come from the same host.
+const ATTEMPTS_MAX: usize = 4;
 
 /// The sessions with one node, if it wants any.
 #[derive(Debug)]
@@ -107,7 +111,7 @@ impl Sessions {
         if let Some((line, lane)) = self.next_lane() {
             return self.follow(&credential, &line, (lane, door)).map(Some);
         }
-        let made = Arc::new(self.make(&credential, address, None)?);
+        let made = Arc::new(self.make_first(&credential, address)?);
         let incarnation = made.incarnation();
         let here = Here(ForkMark::new().map_err(io::Error::other)?);
         let line = Line::new(address, made, RenewalTimes::USUAL, here);
@@ -193,6 +197,17 @@ impl Sessions {
         Ok(self.credential.get_or_init(|| found).clone())
     }
 
+    /// Makes a session with the node at `address`, though some handshakes may be let go.
+    fn make_first(&self, credential: &Credential, address: SocketAddr) -> Result<Session, OpenError> {
+        for _ in 1..ATTEMPTS_MAX {
+            match self.make(credential, address, None) {
+                Err(error) if is_broken(&error) => tracing::debug!(%error, "a handshake was let go"),
+                made => return made,
+            }
+        }
+        self.make(credential, address, None)
+    }
+
     /// Makes a session with the node at `address`, from our address `own` if there is one.
     fn make(&self, credential: &Credential, address: SocketAddr, own: Option<IpAddr>) -> Result<Session, OpenError> {
         let (began, deadline) = (yonder_clock::now(), Instant::now() + TIME_MAX);
@@ -213,6 +228,12 @@ impl Sessions {
         let lasts = saturating_nanos(Duration::from_secs(grant.seconds.into()));
         Ok(Session::new(grant, lasts, own, began, made))
     }
+}
+
+/// Whether the other end has let go of the connection.
+fn is_broken(error: &OpenError) -> bool {
+    let (OpenError::Io(error) | OpenError::Handshake(HandshakeError::Io(error))) = error else { return false };
+    matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
 /// A stream to `address`, from `own` if this machine still has that: lanes send from there.

@@ -10,12 +10,12 @@ use clap::ValueEnum;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use yonder_client::{Operation, Outcome};
-use yonder_fabric::lane::{Lane, call};
-use yonder_offload::Comparison;
-use yonder_offload::chase::{self, Field, Lists, Order, Request, Shape, Take};
+use yonder_fabric::lane::Lane;
+use yonder_offload::chase::STEPS_MAX;
 use yonder_wire::{DISCARD_BYTES_MAX, Kind};
 
-use super::{MEMORY_BYTES, Memory, Scene, drive, reads};
+use super::errand::Errand;
+use super::{MEMORY_BYTES, Memory, Scene, Settings, drive, reads};
 use crate::BenchError;
 
 /// Operations that an attacking lane has under way.
@@ -23,6 +23,8 @@ const DEPTH: usize = 64;
 /// What one step of niceness makes of a thread's weight.
 const WEIGHT_OF_STEP: f64 = 1.25;
 const NICE_MAX: i32 = 19;
+/// How nice one is that comes before all others.
+const FIRST: i32 = -20;
 /// Connections that one thread keeps open.
 const CONNECTIONS: usize = 64;
 /// Longest that one connection may take to be made.
@@ -86,12 +88,19 @@ pub(super) fn nice_of(threads: usize) -> i32 {
     (steps as i32).min(NICE_MAX)
 }
 
+/// Lets this thread, and those that it starts, come before all others.
+pub(super) fn come_first() -> Result<(), BenchError> {
+    setpriority_process(Some(gettid()), FIRST).map_err(|_| {
+        BenchError::Settings("no thread may come before others here: leave --own-cpus out, or be root".to_owned())
+    })
+}
+
 /// Attacks until it is told to stop, and counts what it gets done.
 pub(super) fn run(
     attack: Attack,
     (number, nice): (usize, i32),
     scene: &Scene,
-    (depth, size): (usize, usize),
+    Settings { depth, size, work, .. }: &Settings,
     stop: &AtomicBool,
     done: &AtomicU64,
 ) -> Result<(), BenchError> {
@@ -101,7 +110,7 @@ pub(super) fn run(
         connections(scene, number, stop, done);
         return Ok(());
     }
-    let depth = if attack == Attack::Twin { depth } else { DEPTH };
+    let (depth, size) = (if attack == Attack::Twin { *depth } else { DEPTH }, *size);
     let mut lane = scene.lane(&scene.other, depth)?;
     let memory = scene.memory(&mut lane)?;
     let mut count = |_, _, outcome| {
@@ -110,7 +119,10 @@ pub(super) fn run(
         !stop.load(Ordering::Relaxed)
     };
     match attack {
-        Attack::Twin => drive(&mut lane, depth, &mut reads(memory, size), &mut count),
+        Attack::Twin => match work.errand(&mut lane, memory) {
+            None => drive(&mut lane, depth, &mut reads(memory, size), &mut count),
+            Some(errand) => again(&errand, &mut lane, stop, done),
+        },
         Attack::Reads => drive(&mut lane, depth, &mut reads(memory, 4096), &mut count),
         Attack::Writes => {
             let mut reads = reads(memory, 4096);
@@ -125,59 +137,27 @@ pub(super) fn run(
             };
             drive(&mut lane, depth, &mut next, &mut count);
         }
-        Attack::Spaces => {
-            let nothing = Memory { pid: 0, capability: 0, address: 0 };
-            while !stop.load(Ordering::Relaxed) {
-                if let Ok(made) = call(&mut lane, &operation(Kind::CreateSpace, nothing, 0, 0), &[]) {
-                    let made = Memory { pid: made.header.pid, capability: made.header.capability, address: 0 };
-                    let _ = call(&mut lane, &operation(Kind::DestroySpace, made, 0, 0), &[]);
-                    done.fetch_add(2, Ordering::Relaxed);
-                }
-            }
-        }
-        Attack::Calls => calls(&mut lane, memory, stop, done),
+        Attack::Spaces => again(&Errand::Space, &mut lane, stop, done),
+        // As long as one call may be.
+        Attack::Calls => again(&Errand::walk(&mut lane, memory, STEPS_MAX), &mut lane, stop, done),
         Attack::Connections | Attack::All => unreachable!("{attack} is another thing, or several"),
     }
     Ok(())
 }
 
-fn operation(kind: Kind, Memory { pid, capability, .. }: Memory, address: u64, length: u64) -> Operation<'static> {
+pub(super) fn operation(
+    kind: Kind,
+    Memory { pid, capability, .. }: Memory,
+    address: u64,
+    length: u64,
+) -> Operation<'static> {
     Operation { kind, pid, capability, address, length, body: &[], deadline: 0, token: 0 }
 }
 
-/// Walks along a list that leads nowhere, as long as one call may.
-fn calls(lane: &mut Lane, memory: Memory, stop: &AtomicBool, done: &AtomicU64) {
-    let lists = Lists {
-        next_offset: 0,
-        child_offset: 8,
-        key_offset: 16,
-        levels: 1,
-        order: Order::Bytes,
-        comparison: Comparison::Equal,
-        take: Take::Match,
-        mask: &[],
-    };
-    let request = Request {
-        start: memory.address,
-        shape: Shape::Lists(lists),
-        key: &[1; 8],
-        value: Field::default(),
-        steps_max: chase::STEPS_MAX,
-    };
-    // The first node leads to itself.
-    let word = memory.address.to_le_bytes();
-    let write = operation(Kind::Write, memory, memory.address, word.len() as u64);
-    let mut first = super::Any::default();
-    first.0[..word.len()].copy_from_slice(&word);
-    let _ = lane.submit(&Operation { deadline: u64::MAX, ..write }, yonder_clock::now());
-    while lane.completion().is_none() && !stop.load(Ordering::Relaxed) {
-        lane.poll(yonder_clock::now(), &mut first);
-    }
-    let arguments = request.encode();
-    let walk = operation(Kind::Call, memory, chase::NUMBER, arguments.len() as u64);
+/// Asks for the same again and again. What is refused is a request as well.
+fn again(errand: &Errand, lane: &mut Lane, stop: &AtomicBool, done: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
-        let _ = call(lane, &walk, &arguments);
-        done.fetch_add(1, Ordering::Relaxed);
+        done.fetch_add(errand.run(lane).unwrap_or(1), Ordering::Relaxed);
     }
 }
 

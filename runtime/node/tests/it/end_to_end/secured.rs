@@ -1,7 +1,7 @@
 //! A node that wants to know who asks: honest clients under its sessions, and attackers beside them.
 
 use std::io::{Read, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream, UdpSocket};
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -228,6 +228,16 @@ fn what_is_repeated_forged_or_from_elsewhere_is_dropped() {
     }
 }
 
+/// How nice those threads of this process are that have a name.
+fn niceness_of(name: &str) -> Vec<i32> {
+    let tasks = std::fs::read_dir("/proc/self/task").unwrap();
+    // A thread may have ended meanwhile.
+    let stats = tasks.filter_map(|task| std::fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let of_name = stats.filter(|stat| stat.contains(&format!("({name})")));
+    let nice = |stat: String| stat.rsplit_once(") ")?.1.split(' ').nth(16)?.parse().ok();
+    of_name.filter_map(nice).collect()
+}
+
 /// Those who begin to ask for a session and go no further keep no one from getting one.
 #[test]
 fn who_says_nothing_at_the_door_is_in_nobodys_way() {
@@ -242,6 +252,8 @@ fn who_says_nothing_at_the_door_is_in_nobodys_way() {
             stream
         })
         .collect();
+    // They weigh little where CPUs are short.
+    wait_for(|| niceness_of("yonder-session").into_iter().find(|nice| *nice >= 15));
     let session = Arc::new(NodeSession::with(Some(key), Protection::Encrypted));
     let began = std::time::Instant::now();
     create(&mut open(&node, &session).unwrap());
@@ -252,6 +264,41 @@ fn who_says_nothing_at_the_door_is_in_nobodys_way() {
         let mut rest = Vec::new();
         let _ = stream.read_to_end(&mut rest);
     }
+}
+
+/// A node whose door is full may let the handshake of a member go, which begins another.
+#[test]
+fn a_handshake_that_is_let_go_is_begun_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let key = shared_key(folder.path(), "key");
+    let node = node(Network::Tcp, &key);
+    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let addresses = NodeAddress::resolve(&format!("tcp://{}", door.local_addr().unwrap())).unwrap();
+    let to = address(&node);
+    let opened = std::thread::spawn(move || {
+        let session = Arc::new(NodeSession::with(Some(key), Protection::Encrypted));
+        create(&mut Lane::open(&addresses[0], 4, &session).unwrap().lane);
+    });
+    let mut let_go = 0;
+    for stream in door.incoming().take(5) {
+        let mut stream = stream.unwrap();
+        if let_go < 3 {
+            // What it says first is read, so that it is not reset.
+            let _ = stream.read(&mut [0; 4096]).unwrap();
+            let_go += 1;
+            continue;
+        }
+        let node = TcpStream::connect(&to).unwrap();
+        let ways = [(&stream, &node), (&node, &stream)];
+        for (from, into) in ways {
+            let (mut from, mut into) = (from.try_clone().unwrap(), into.try_clone().unwrap());
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut from, &mut into);
+                let _ = into.shutdown(Shutdown::Write);
+            });
+        }
+    }
+    opened.join().unwrap();
 }
 
 /// A process has more lanes to a node than a session has numbers for.
