@@ -199,9 +199,12 @@ impl Sessions {
 
     /// Makes a session with the node at `address`, though some handshakes may be let go.
     fn make_first(&self, credential: &Credential, address: SocketAddr) -> Result<Session, OpenError> {
+        let until = Instant::now() + TIME_MAX;
         for _ in 1..ATTEMPTS_MAX {
             match self.make(credential, address, None) {
-                Err(error) if is_broken(&error) => tracing::debug!(%error, "a handshake was let go"),
+                Err(error) if is_broken(&error) && Instant::now() < until => {
+                    tracing::debug!(%error, "a handshake was let go");
+                }
                 made => return made,
             }
         }
