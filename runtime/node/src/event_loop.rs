@@ -22,6 +22,7 @@ use yonder_board::{Admission, Source};
 use yonder_units::Nanos;
 
 use crate::Shared;
+use crate::backlog::COST_OF_ITEM;
 use crate::closed::Closed;
 use crate::connection::Connection;
 use crate::crowd::Crowd;
@@ -294,7 +295,8 @@ impl EventLoop {
                     self.crowd.meets(sender, now);
                 }
                 if !is_alone {
-                    self.ready.charge(sender, turn.cost as u64);
+                    // Also a turn in which no message was whole.
+                    self.ready.charge(sender, turn.cost.max(COST_OF_ITEM) as u64);
                 }
                 if turn.has_more && credit > 0 {
                     self.is_ready(token);

@@ -8,7 +8,7 @@
 //! before all others, for what is left of its round (as new flows do in RFC 8290): who has little under way does not
 //! wait for those who have much, and gets no more than they do by coming often.
 //!
-//! Invariants: a party is kept while it has items or owes something; `waiting` counts all items.
+//! Invariants: a party is kept while it has items, or has used some of its round; `waiting` counts all items.
 
 use std::collections::VecDeque;
 
@@ -137,7 +137,8 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
     pub(crate) fn charge(&mut self, key: K, cost: u64) {
         let Some(place) = self.place_of(key) else { return };
         let party = &mut self.parties[place];
-        party.credit = party.credit.saturating_sub_unsigned(cost);
+        // Nothing is free, so that no one stays the first for good.
+        party.credit = party.credit.saturating_sub_unsigned(cost.max(1));
         if party.credit <= 0
             && let Some(party) = self.parties.remove(place)
         {
@@ -158,7 +159,8 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
             party.credit = party.credit.saturating_add(rounds.saturating_mul(quantum)).min(quantum);
         }
         let is_full = self.parties.len() >= self.parties_max;
-        self.parties.retain(|party| party.waiting.len() > 0 || (party.credit <= 0 && !is_full));
+        // One that comes again in the same round has what is left of it, and not another.
+        self.parties.retain(|party| party.waiting.len() > 0 || (party.credit < quantum && !is_full));
     }
 }
 
@@ -254,6 +256,29 @@ mod tests {
             rounds.charge(2, 100);
             assert_eq!(rounds.next().unwrap().0, 1);
             rounds.charge(1, 300);
+        }
+    }
+
+    /// Two that come and go, so that one of them always has something left, get no more than one that waits.
+    #[test]
+    fn who_goes_and_comes_again_has_the_same_round() {
+        for cost in [100, 900] {
+            let mut rounds = Lines::new(1000, 16);
+            (0..10_000).for_each(|_| put(&mut rounds, 0, 100));
+            let mut taken = [0u64; 3];
+            let mut absent = 1;
+            put(&mut rounds, 2, cost);
+            for _ in 0..2000 {
+                let (key, spent) = rounds.next().unwrap();
+                taken[usize::from(key)] += spent;
+                rounds.charge(key, spent);
+                if absent != 0 {
+                    put(&mut rounds, absent, cost);
+                }
+                absent = key;
+            }
+            let share = taken[0] as f64 / taken.iter().sum::<u64>() as f64;
+            assert!(share > 0.3, "{taken:?} at {cost}");
         }
     }
 

@@ -233,9 +233,10 @@ impl Sessions {
     }
 }
 
-/// Whether the other end has let go of the connection.
+/// Whether the other end has let go of the handshake.
 fn is_broken(error: &OpenError) -> bool {
-    let (OpenError::Io(error) | OpenError::Handshake(HandshakeError::Io(error))) = error else { return false };
+    // After the handshake it is a refusal, which another one would not change.
+    let OpenError::Handshake(HandshakeError::Io(error)) = error else { return false };
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
 }
 
