@@ -2,7 +2,8 @@
 //!
 //! Each has a thread, and may wait for its peer, so there is a bounded number. If all places are taken, the oldest goes
 //! that has not shown who it is: of the source that has most, which is the new one's own if that has as many. So those
-//! who only connect keep no member out for longer than a handshake takes, and a source keeps out itself first.
+//! who only connect keep no member out for longer than a handshake takes, and a source keeps out itself first. One that
+//! has lost its place still has its thread until that gets to run: of those there is a bounded number too.
 //!
 //! What a source is, is for the server to say: a [`Host`] for those that nobody knows yet.
 
@@ -53,6 +54,8 @@ struct Taken<S> {
     /// The oldest first.
     visitors: Vec<Visitor<S>>,
     next: u64,
+    /// Those that have not ended yet, with a place or without.
+    living: usize,
 }
 
 struct Visitor<S> {
@@ -65,6 +68,8 @@ struct Visitor<S> {
     known: Option<String>,
 }
 
+/// For each place, those that have not ended yet.
+const LIVING_PER_PLACE: usize = 2;
 /// Part of the places whose holders give way to none that one member may have.
 const KNOWN_DIVISOR: usize = 8;
 
@@ -79,20 +84,24 @@ impl<S: Copy + Eq> Places<S> {
     /// At most `places_max` at a time.
     #[must_use]
     pub fn new(places_max: usize) -> Arc<Self> {
-        Arc::new(Self { places_max, taken: Mutex::new(Taken { visitors: Vec::new(), next: 0 }) })
+        Arc::new(Self { places_max, taken: Mutex::new(Taken { visitors: Vec::new(), next: 0, living: 0 }) })
     }
 
     /// A place for one from `source` on this socket, if need be that of another one. `None` if all are of those who are
-    /// known.
+    /// known, or too many that have lost theirs have not ended yet.
     pub fn take(self: &Arc<Self>, source: S, socket: impl AsFd, deadline: Instant) -> Option<Place<S>> {
         let socket = socket.as_fd().try_clone_to_owned().ok()?;
         let mut taken = self.taken();
+        if taken.living >= LIVING_PER_PLACE * self.places_max {
+            return None;
+        }
         if taken.visitors.len() >= self.places_max {
             let goes = taken.who_goes_for(source)?;
             taken.visitors.remove(goes).end();
         }
         let number = taken.next;
         taken.next += 1;
+        taken.living += 1;
         taken.visitors.push(Visitor { number, source, deadline, socket, known: None });
         Some(Place { places: Arc::clone(self), number, deadline })
     }
@@ -151,7 +160,9 @@ impl<S: Copy + Eq> Place<S> {
 
 impl<S: Copy + Eq> Drop for Place<S> {
     fn drop(&mut self) {
-        self.places.taken().visitors.retain(|visitor| visitor.number != self.number);
+        let mut taken = self.places.taken();
+        taken.living -= 1;
+        taken.visitors.retain(|visitor| visitor.number != self.number);
     }
 }
 
@@ -204,6 +215,16 @@ mod tests {
         flood.extend((0..50).map(|_| door.come(1)));
         assert!(!is_out(&mut member));
         assert_eq!(flood.iter_mut().filter_map(|visit| (!is_out(visit)).then_some(())).count(), 3);
+    }
+
+    /// Those whose threads do not get to run are not joined by any number of others.
+    #[test]
+    fn those_who_have_lost_their_place_are_bounded_too() {
+        let door = Door::new(4);
+        let mut flood: Vec<_> = (0..50).map(|_| door.come(1)).collect();
+        assert_eq!(flood.iter().filter(|visit| visit.1.is_some()).count(), 8);
+        flood.truncate(4);
+        assert!(door.come(2).1.is_some(), "they have ended");
     }
 
     #[test]

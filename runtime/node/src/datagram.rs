@@ -164,11 +164,14 @@ impl Desk<'_> {
         let mut batch = Batch::default();
         let visit = Server::begin(&shared, self.server.number());
         let now = yonder_clock::now();
-        let mut last = None;
+        let (mut last, mut bytes) = (None, 0);
         for _ in 0..CROWDED_MAX {
             let Some((source, Stored { from, account, what })) = self.backlog.next() else { break };
             if last.replace(source).is_some_and(|last| last != source) {
-                // Answers wait for no one else's requests.
+                // Answers, which are counted before, wait for no one else's requests.
+                bytes += batch.bytes();
+                self.server.end_batch(&mut batch);
+                batch = Batch::default();
                 self.send();
             }
             let spent = batch.bytes();
@@ -179,7 +182,7 @@ impl Desk<'_> {
                 What::Refuse(request, code) => self.refuse(&request, code, &from, now, &mut batch),
             }
             self.backlog.charge(source, batch.bytes().saturating_sub(spent));
-            if batch.bytes() >= CROWDED_BYTES {
+            if bytes + batch.bytes() >= CROWDED_BYTES {
                 break;
             }
         }

@@ -36,6 +36,8 @@ const EVENTS_MAX: usize = 256;
 /// none.
 const QUANTUM: u32 = 32 << 10;
 const TURN_ALONE: usize = 256 << 10;
+/// Turns in a crowd, of the cost of one round at most, before the kernel is asked for others.
+const CROWDED_TURNS_MAX: usize = 8;
 /// The token of the inbox.
 const INBOX_TOKEN: u64 = u64::MAX;
 
@@ -193,13 +195,7 @@ impl EventLoop {
             for token in ready.drain(..) {
                 self.has_event(token);
             }
-            // Each of those that are ready now has a turn before the kernel is asked for others; in a crowd the first
-            // one alone, so that those who come wait for no more than that.
-            let turns = if self.crowd.is_there(yonder_clock::now()) { 1 } else { self.ready.len() };
-            for _ in 0..turns {
-                let Some((sender, token)) = self.ready.next() else { break };
-                self.turn(sender, token);
-            }
+            self.serve_ready();
             waiting.begin();
         }
         let arrived = self.poll.inbox.take();
@@ -210,6 +206,23 @@ impl EventLoop {
         });
         for connection in served.chain(arrived) {
             close(&shared, &connection, Closed::Gone(Errno::CANCELED));
+        }
+    }
+
+    /// Each of those that are ready now has a turn before the kernel is asked for others. In a crowd it is asked
+    /// sooner, so that those who come do not wait for all of them.
+    fn serve_ready(&mut self) {
+        let (mut turns, mut cost_max) = (self.ready.len(), usize::MAX);
+        if self.crowd.is_there(yonder_clock::now()) {
+            (turns, cost_max) = (turns.min(CROWDED_TURNS_MAX), QUANTUM as usize);
+        }
+        let mut cost = 0;
+        while turns > 0
+            && cost < cost_max
+            && let Some((sender, token)) = self.ready.next()
+        {
+            cost += self.turn(sender, token);
+            turns -= 1;
         }
     }
 
@@ -263,15 +276,24 @@ impl EventLoop {
         }
     }
 
-    /// Lets a connection do what it can at one turn.
-    fn turn(&mut self, sender: Source, token: u64) {
-        let Some(served) = self.connections.get_mut(&token) else { return };
+    /// Lets a connection do what it can at one turn, and charges its sender while there are others. What it has cost.
+    fn turn(&mut self, sender: Source, token: u64) -> usize {
+        let is_alone = !self.crowd.is_there(yonder_clock::now());
+        // Also a turn in which no message was whole, or that had no connection any more.
+        let cost = self.advance(sender, token, is_alone).max(COST_OF_ITEM);
+        if !is_alone {
+            self.ready.charge(sender, cost as u64);
+        }
+        cost
+    }
+
+    fn advance(&mut self, sender: Source, token: u64, is_alone: bool) -> usize {
+        let Some(served) = self.connections.get_mut(&token) else { return 0 };
         served.is_ready = false;
         let now = yonder_clock::now();
-        // One that has little under way is seldom seen to wait, and waits for the whole turn that has just begun.
-        let is_alone = !self.crowd.is_there(now);
         let account = self.server.shared.board.accounts().get(served.connection.account());
         let credit = match account.admits(now) {
+            // One that has little under way is seldom seen to wait, and waits for the whole turn that has just begun.
             Admission::Now if is_alone && !account.has_rates() => TURN_ALONE,
             Admission::Now => QUANTUM as usize,
             Admission::From(due) => {
@@ -294,18 +316,17 @@ impl EventLoop {
                 if turn.cost > 0 {
                     self.crowd.meets(sender, now);
                 }
-                if !is_alone {
-                    // Also a turn in which no message was whole.
-                    self.ready.charge(sender, turn.cost.max(COST_OF_ITEM) as u64);
-                }
                 if turn.has_more && credit > 0 {
                     self.is_ready(token);
                 }
+                turn.cost
             }
             Err(reason) => {
                 if let Some(served) = self.connections.remove(&token) {
                     close(&self.server.shared, &served.connection, reason);
                 }
+                // What it has executed before that is not known.
+                credit
             }
         }
     }

@@ -1,4 +1,4 @@
-//! The extend path's thread: runs offloads, one call after the other, of each sender in turn.
+//! The extend path's thread: runs offloads, one call after the other, in turns of time of each sender.
 //!
 //! Every offload has an address space of its own, which it gets and fills through the slow path. Bytes it reaches
 //! directly, as data threads do: each access is a visit, so that it never holds up freed memory while it waits for the

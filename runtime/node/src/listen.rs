@@ -265,7 +265,9 @@ mod tests {
             bind_datagrams(&wanted, 0, 2)
         })
         .unwrap();
-        assert_eq!((tried, address.socket_address()), (4, sessions.address().socket_address()));
+        // Another that the kernel chose may have been taken too.
+        assert!(tried >= 4, "{tried}");
+        assert_eq!(address.socket_address(), sessions.address().socket_address());
         assert_ne!(address.socket_address(), Some(&*taken.local_addr().unwrap().to_string()));
     }
 

@@ -5,8 +5,9 @@
 //! their items are. Debts are forgiven while no one waits.
 //!
 //! A party has its items one after the other until its round is used up. One that had none, and has some again, goes
-//! before all others, for what is left of its round (as new flows do in RFC 8290): who has little under way does not
-//! wait for those who have much, and gets no more than they do by coming often.
+//! before all that were there, for what is left of its round (as new flows do in RFC 8290): who has little under way
+//! does not wait for those who have much, and gets no more than they do by coming often. Of those who come each has one
+//! item first, as they have come.
 //!
 //! Invariants: a party is kept while it has items, or has used some of its round; `waiting` counts all items.
 
@@ -58,6 +59,8 @@ struct Party<K, W> {
     waiting: W,
     /// Cost that it may still have in this round; below 0 it owes that.
     credit: i64,
+    /// Whether it has come and had nothing yet.
+    is_new: bool,
 }
 
 impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
@@ -89,7 +92,7 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
     /// Lets `change` put items to those of a party, or take some away; what it says.
     pub(crate) fn change<R>(&mut self, key: K, change: impl FnOnce(&mut W) -> R) -> R {
         let place = self.place_of(key).unwrap_or_else(|| {
-            self.parties.push_back(Party { key, waiting: W::default(), credit: self.quantum });
+            self.parties.push_back(Party { key, waiting: W::default(), credit: self.quantum, is_new: false });
             self.parties.len() - 1
         });
         let party = &mut self.parties[place];
@@ -97,13 +100,11 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         let said = change(&mut party.waiting);
         let after = party.waiting.len();
         self.waiting = self.waiting - before + after;
-        let is_as_new = after == 0 && party.credit == self.quantum;
-        let comes = before == 0 && after > 0;
-        if (is_as_new || comes)
-            && let Some(party) = self.parties.remove(place)
-            && comes
-        {
-            self.parties.push_front(party);
+        if after == 0 && party.credit == self.quantum {
+            self.parties.remove(place);
+        } else if before == 0 && after > 0 && party.credit > 0 {
+            party.is_new = true;
+            self.put_behind_new(place);
         }
         said
     }
@@ -124,6 +125,9 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         let party = &mut self.parties[place];
         let next = (party.key, party.waiting.pop()?);
         self.waiting -= 1;
+        if std::mem::take(&mut party.is_new) {
+            self.put_behind_new(place);
+        }
         Some(next)
     }
 
@@ -140,10 +144,18 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         // Nothing is free, so that no one stays the first for good.
         party.credit = party.credit.saturating_sub_unsigned(cost.max(1));
         if party.credit <= 0
-            && let Some(party) = self.parties.remove(place)
+            && let Some(mut party) = self.parties.remove(place)
         {
+            party.is_new = false;
             self.parties.push_back(party);
         }
+    }
+
+    /// Puts a party before all others but those that have come and had nothing yet.
+    fn put_behind_new(&mut self, place: usize) {
+        let Some(party) = self.parties.remove(place) else { return };
+        let place = self.parties.iter().take_while(|party| party.is_new).count();
+        self.parties.insert(place, party);
     }
 
     fn place_of(&self, key: K) -> Option<usize> {
@@ -244,12 +256,17 @@ mod tests {
             rounds.charge(key, cost);
             order.push(key);
         }
-        assert_eq!(order[..9], [2, 2, 2, 2, 1, 1, 1, 1, 2], "the first to wait, and its round");
+        assert_eq!(order[..9], [1, 2, 2, 2, 2, 1, 1, 1, 2], "the one that has come, its round, and what was left");
         let of_first = order.iter().filter(|key| **key == 1).count();
         assert!((18..=22).contains(&of_first), "{order:?}");
+        // Two that come are served as they have come.
+        let mut rounds = Lines::new(1000, 16);
+        (1..=4).for_each(|key| put(&mut rounds, key, 300));
+        assert!((1..=4).all(|key| rounds.next().unwrap().0 == key));
         // One item at a time, after each that another has had: none of them waits for two of the other's.
         let mut rounds = Lines::new(1000, 16);
         (0..100).for_each(|_| put(&mut rounds, 1, 300));
+        assert_eq!(rounds.next().unwrap().0, 1);
         for _ in 0..20 {
             put(&mut rounds, 2, 100);
             assert_eq!(rounds.next().unwrap().0, 2);

@@ -9,6 +9,8 @@ use std::path::{Path, PathBuf};
 
 use yonder_process::{Call, Ports, Sandbox};
 
+use crate::sessions::NICE;
+
 /// What the C library reads to find the address of a name.
 const NAME_FILES: [&str; 6] =
     ["/etc/hosts", "/etc/resolv.conf", "/etc/nsswitch.conf", "/etc/host.conf", "/etc/gai.conf", "/etc/services"];
@@ -165,7 +167,7 @@ fn with_arguments() -> Vec<Call> {
         // Limits are asked for.
         Call::any(libc::SYS_prlimit64).with(0, 0).masked(2, u64::MAX, 0),
         // A thread makes itself less urgent.
-        Call::any(libc::SYS_setpriority).with(0, libc::PRIO_PROCESS).with(1, 0),
+        Call::any(libc::SYS_setpriority).with(0, libc::PRIO_PROCESS).with(1, 0).with(2, NICE.cast_unsigned()),
         Call::any(libc::SYS_ioctl).with(1, FIONBIO),
         Call::any(libc::SYS_prctl).with(0, libc::PR_SET_NAME.cast_unsigned()),
         Call::any(libc::SYS_prctl).with(0, libc::PR_SET_VMA.cast_unsigned()),

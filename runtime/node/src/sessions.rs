@@ -22,9 +22,9 @@ pub(crate) const TLS_LEAD: u8 = 0x16;
 const TIME_MAX: Duration = Duration::from_secs(5);
 /// Those under way at a time.
 pub(crate) const PLACES_MAX: usize = 64;
-/// How nice the threads are that make them: where CPUs are short, all of them at once weigh about as much as two data
-/// threads, whoever comes to the door.
-const NICE: i32 = 15;
+/// How nice the threads are that make them: where CPUs are short, as many as there are places weigh about as much as
+/// two data threads, whoever comes to the door.
+pub(crate) const NICE: i32 = 15;
 
 /// Serves a connection from `ip` on which nothing was read yet, in a thread.
 pub(crate) fn begin(shared: &Arc<Shared>, socket: OwnedFd, source: Source, ip: IpAddr) {

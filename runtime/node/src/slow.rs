@@ -1,9 +1,9 @@
 //! The slow path's thread: address spaces, allocation, freeing, leases, and pages for first writes.
 //!
-//! It takes requests from its queue, one of each sender in turn, runs the errands of other threads between them, and
-//! fills the ring of zeroed pages whenever it runs low. Once a second it looks at who was revoked. What takes long goes
-//! in pieces, one between two requests, so that nobody waits for what another tenant gives back. Freed memory is zeroed
-//! here too, so that no data thread ever waits for the kernel to clear a page.
+//! It takes requests from its queue, in turns of time of each sender, runs the errands of other threads between them,
+//! and fills the ring of zeroed pages whenever it runs low. Once a second it looks at who was revoked. What takes long
+//! goes in pieces, one between two requests, so that nobody waits for what another tenant gives back. Freed memory is
+//! zeroed here too, so that no data thread ever waits for the kernel to clear a page.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

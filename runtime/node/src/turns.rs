@@ -183,7 +183,7 @@ mod tests {
         for number in 1..=3 {
             assert!(scene.put(VICTIM, 1, number), "another host has no room");
         }
-        assert_eq!(scene.order()[..6], [1, 0, 2, 0, 3, 0], "each lane of the host has a turn");
+        assert_eq!(scene.order()[..6], [0, 1, 0, 2, 0, 3], "each lane of the host has a turn");
         assert!(scene.order().is_empty());
     }
 
@@ -209,7 +209,7 @@ mod tests {
         let taken = (0..5000).filter(|host| scene.put(Party::Strangers, host % 1000, 0)).count();
         assert_eq!(taken, QUEUE.of_one_max);
         assert!((1..=3).all(|number| scene.put(VICTIM, 1, number)));
-        assert_eq!(scene.order()[..6], [1, 0, 2, 0, 3, 0]);
+        assert_eq!(scene.order()[..6], [0, 1, 0, 2, 0, 3]);
         let taken = (0..100).filter(|_| scene.put(Party::Strangers, 1, 0)).count();
         assert_eq!(taken, STRANGERS_LINE_MAX);
     }

@@ -63,10 +63,13 @@ const ATTEMPTS: &[Attempt] = &[
         Ok(())
     }),
     attempt("make a thread less urgent", Ends::Done, |_| {
-        done(rustix::process::setpriority_process(None, 1).map_err(io::Error::from))
+        done(rustix::process::setpriority_process(None, 15).map_err(io::Error::from))
+    }),
+    attempt("make it more urgent again", Ends::Refused, |_| {
+        done(rustix::process::setpriority_process(None, 0).map_err(io::Error::from))
     }),
     attempt("make others less urgent", Ends::Refused, |_| {
-        done(rustix::process::setpriority_pgrp(None, 1).map_err(io::Error::from))
+        done(rustix::process::setpriority_pgrp(None, 15).map_err(io::Error::from))
     }),
     attempt("have packets", Ends::Refused, |_| {
         done(rustix::net::socket(AddressFamily::PACKET, SocketType::RAW, None).map_err(io::Error::from))

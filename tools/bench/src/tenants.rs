@@ -1,19 +1,21 @@
 //! `bench tenants`: what a tenant of a memory node gets beside one that does all it can to be in its way.
 //!
 //! The node runs inside this process, with one data thread of each kind, under the identities of a cluster that is made
-//! for it. The victim keeps some reads under way all the time: alone, beside a *twin*, which is a second tenant that
+//! for it. The victim keeps some reads under way all the time, or what
+//! else it is to do: alone, beside a *twin*, which is a second tenant that
 //! does just the same, and beside each attack, which has threads, lanes and an identity of its own. What it gets beside
 //! the twin is its fair share.
 //!
 //! Clients and node share the CPUs of one machine. So that it is the node's turns that are measured and not those of
 //! its scheduler, all threads of an attack together have the weight of the twin's one: each is as nice as that takes.
-//! Node and victim wait for them all the same; with `--own-cpus` they do not, as if attackers had other machines.
+//! Node and victim wait for them all the same. With `--own-cpus` they and the twin come first, and an attack has the
+//! CPUs that are left.
 
 mod attack;
 mod errand;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -70,11 +72,11 @@ pub enum Work {
 
 impl Work {
     /// What it is asked for one after the other; `None` for reads.
-    fn errand(self, lane: &mut Lane, memory: Memory) -> Option<Errand> {
+    fn errand(self, lane: &mut Lane, memory: Memory) -> Result<Option<Errand>, BenchError> {
         match self {
-            Self::Reads => None,
-            Self::Spaces => Some(Errand::Space),
-            Self::Calls => Some(Errand::walk(lane, memory, WALK_STEPS)),
+            Self::Reads => Ok(None),
+            Self::Spaces => Ok(Some(Errand::Space)),
+            Self::Calls => Errand::walk(lane, memory, WALK_STEPS).map(Some),
         }
     }
 }
@@ -97,7 +99,7 @@ pub struct Settings {
     /// Threads of an attack, each with a lane
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 2, value_parser = positive_count)]
     pub attackers: usize,
-    /// Node and victim come before all other threads, as on CPUs of their own; as root
+    /// Node, victim and twin come before the threads of attacks, as on CPUs of their own; as root
     #[arg(long, help_heading = BENCHMARK)]
     pub own_cpus: bool,
     /// What the victim is measured beside, in turn
@@ -129,7 +131,7 @@ pub struct TenantsResult {
     pub size_bytes: usize,
     /// Threads of the attack.
     pub attackers: usize,
-    /// Whether node and victim came before all other threads.
+    /// Whether node, victim and twin came before the threads of attacks.
     pub own_cpus: bool,
     /// Turns.
     pub turns: usize,
@@ -145,7 +147,7 @@ pub struct TenantsResult {
     pub p99_us: f64,
     /// The 99th percentile in the worst turn.
     pub p99_us_max: f64,
-    /// That as a part of what it got done beside the twin.
+    /// What it got done per second as a part of that beside the twin.
     pub of_fair_share: f64,
     /// The 99th percentile as a multiple of that alone ...
     pub p99_of_alone: f64,
@@ -259,6 +261,15 @@ impl Scene {
         let operation = asked(Kind::Allocate, made.pid, made.capability, arguments.len() as u64);
         let address = call(lane, &operation, &arguments).map_err(refused)?.header.address;
         Ok(Memory { pid: made.pid, capability: made.capability, address })
+    }
+}
+
+/// Counts an attacker that attacks from now on, or has failed, when it is dropped.
+pub(crate) struct Ready<'a>(&'a AtomicUsize);
+
+impl Drop for Ready<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_add(1, Ordering::Release);
     }
 }
 
@@ -384,14 +395,19 @@ fn measure(settings: &Settings, attack: Option<Attack>) -> Result<Run, BenchErro
     let scene = Scene::start(settings.transport)?;
     let mut lane = scene.lane(&scene.victim, settings.depth)?;
     let memory = scene.memory(&mut lane)?;
-    let (stop, done) = (AtomicBool::new(false), AtomicU64::new(0));
+    let (stop, done, ready) = (AtomicBool::new(false), AtomicU64::new(0), AtomicUsize::new(0));
     std::thread::scope(|scope| {
         let mut attackers = Vec::new();
         let threads = attack.map_or_else(Vec::new, |attack| attack.threads(settings.attackers));
-        let nice = attack::nice_of(threads.len());
+        let (count, nice) = (threads.len(), attack::nice_of(threads.len()));
         for (kind, number) in threads {
-            let (scene, stop, done) = (&scene, &stop, &done);
-            attackers.push(scope.spawn(move || attack::run(kind, (number, nice), scene, settings, stop, done)));
+            let (scene, stop, done, ready) = (&scene, &stop, &done, Ready(&ready));
+            let body = move || attack::run(kind, (number, nice), scene, settings, ready, (stop, done));
+            attackers.push(scope.spawn(body));
+        }
+        // The attack has begun before anything is measured.
+        while ready.load(Ordering::Acquire) < count {
+            std::thread::yield_now();
         }
         let run = of_victim(settings, &mut lane, memory, &done);
         stop.store(true, Ordering::Relaxed);
@@ -403,7 +419,7 @@ fn measure(settings: &Settings, attack: Option<Attack>) -> Result<Run, BenchErro
 }
 
 fn of_victim(settings: &Settings, lane: &mut Lane, memory: Memory, done: &AtomicU64) -> Result<Run, BenchError> {
-    let mut latency = LatencyRecorder::new();
+    let (mut latency, errand) = (LatencyRecorder::new(), settings.work.errand(lane, memory)?);
     let from = yonder_clock::now() + (settings.duration / WARM_UP_SHARE).as_nanos() as Nanos;
     let end = from + settings.duration.as_nanos() as Nanos;
     let (mut wrong, mut before) = (0, None);
@@ -417,7 +433,7 @@ fn of_victim(settings: &Settings, lane: &mut Lane, memory: Memory, done: &Atomic
         }
         now < end
     };
-    match settings.work.errand(lane, memory) {
+    match errand {
         None => drive(lane, settings.depth, &mut reads(memory, settings.size), |begun, now, outcome| {
             ended(begun, now, outcome == Outcome::Done)
         }),

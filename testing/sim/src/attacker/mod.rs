@@ -11,7 +11,7 @@ use std::collections::VecDeque;
 
 use rand::Rng;
 use rand::rngs::SmallRng;
-use yonder_wire::{Direction, Header, Kind, split};
+use yonder_wire::{Direction, Header, Kind, Message, split};
 
 use crate::network::corrupt;
 pub(crate) use tape::{Hostile, Tape, Taped};
@@ -43,8 +43,13 @@ pub(crate) struct Attacker {
 }
 
 impl Attacker {
-    /// A request passes.
+    /// A request passes. One that the network has damaged is of no use: to damage it once more may mend it, and then it
+    /// is what was sent, with its capability.
     pub(crate) fn overhear(&mut self, bytes: &[u8]) {
+        let is_whole = |message: Message<'_>| message.bytes() == bytes.len() && message.verify().is_ok();
+        if !split(bytes).ok().flatten().is_some_and(is_whole) {
+            return;
+        }
         if self.samples.len() == SAMPLES_MAX {
             self.samples.pop_front();
         }

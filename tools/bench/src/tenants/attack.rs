@@ -10,12 +10,12 @@ use clap::ValueEnum;
 use rustix::process::setpriority_process;
 use rustix::thread::gettid;
 use yonder_client::{Operation, Outcome};
-use yonder_fabric::lane::Lane;
+use yonder_fabric::lane::{CallError, Lane};
 use yonder_offload::chase::STEPS_MAX;
 use yonder_wire::{DISCARD_BYTES_MAX, Kind};
 
 use super::errand::Errand;
-use super::{MEMORY_BYTES, Memory, Scene, Settings, drive, reads};
+use super::{MEMORY_BYTES, Memory, Ready, Scene, Settings, drive, reads};
 use crate::BenchError;
 
 /// Operations that an attacking lane has under way.
@@ -100,26 +100,30 @@ pub(super) fn run(
     attack: Attack,
     (number, nice): (usize, i32),
     scene: &Scene,
-    Settings { depth, size, work, .. }: &Settings,
-    stop: &AtomicBool,
-    done: &AtomicU64,
+    Settings { depth, size, work, own_cpus, .. }: &Settings,
+    ready: Ready<'_>,
+    (stop, done): (&AtomicBool, &AtomicU64),
 ) -> Result<(), BenchError> {
-    // Where that is not to be changed, the attack is heavier than it should be.
-    let _ = setpriority_process(Some(gettid()), nice);
+    if !(attack == Attack::Twin && *own_cpus) {
+        // Where that is not to be changed, the attack is heavier than it should be.
+        let _ = setpriority_process(Some(gettid()), nice);
+    }
     if attack == Attack::Connections {
+        drop(ready);
         connections(scene, number, stop, done);
         return Ok(());
     }
     let (depth, size) = (if attack == Attack::Twin { *depth } else { DEPTH }, *size);
     let mut lane = scene.lane(&scene.other, depth)?;
     let memory = scene.memory(&mut lane)?;
+    drop(ready);
     let mut count = |_, _, outcome| {
         // Also what is refused has cost the node something.
         done.fetch_add(u64::from(outcome != Outcome::TimedOut), Ordering::Relaxed);
         !stop.load(Ordering::Relaxed)
     };
     match attack {
-        Attack::Twin => match work.errand(&mut lane, memory) {
+        Attack::Twin => match work.errand(&mut lane, memory)? {
             None => drive(&mut lane, depth, &mut reads(memory, size), &mut count),
             Some(errand) => again(&errand, &mut lane, stop, done),
         },
@@ -139,7 +143,7 @@ pub(super) fn run(
         }
         Attack::Spaces => again(&Errand::Space, &mut lane, stop, done),
         // As long as one call may be.
-        Attack::Calls => again(&Errand::walk(&mut lane, memory, STEPS_MAX), &mut lane, stop, done),
+        Attack::Calls => again(&Errand::walk(&mut lane, memory, STEPS_MAX)?, &mut lane, stop, done),
         Attack::Connections | Attack::All => unreachable!("{attack} is another thing, or several"),
     }
     Ok(())
@@ -157,7 +161,12 @@ pub(super) fn operation(
 /// Asks for the same again and again. What is refused is a request as well.
 fn again(errand: &Errand, lane: &mut Lane, stop: &AtomicBool, done: &AtomicU64) {
     while !stop.load(Ordering::Relaxed) {
-        done.fetch_add(errand.run(lane).unwrap_or(1), Ordering::Relaxed);
+        let requests = match errand.run(lane) {
+            Ok(requests) => requests,
+            Err(CallError::Refused(_)) => 1,
+            Err(CallError::TimedOut | CallError::Lost) => 0,
+        };
+        done.fetch_add(requests, Ordering::Relaxed);
     }
 }
 

@@ -1,6 +1,6 @@
 //! [`Errand`]: what tenants ask the slow and the extend path of a node for, one after the other.
 
-use yonder_client::Operation;
+use yonder_client::{Operation, Outcome};
 use yonder_fabric::lane::{CallError, Lane, call};
 use yonder_offload::Comparison;
 use yonder_offload::chase::{self, Field, Lists, Order, Request, Shape, Take};
@@ -8,6 +8,7 @@ use yonder_wire::Kind;
 
 use super::attack::operation;
 use super::{Any, Memory};
+use crate::BenchError;
 
 /// Something that is asked for again and again.
 pub(super) enum Errand {
@@ -24,7 +25,7 @@ pub(super) enum Errand {
 
 impl Errand {
     /// Walks of `steps` steps through memory whose first word is written now.
-    pub(super) fn walk(lane: &mut Lane, memory: Memory, steps: u32) -> Self {
+    pub(super) fn walk(lane: &mut Lane, memory: Memory, steps: u32) -> Result<Self, BenchError> {
         let lists = Lists {
             next_offset: 0,
             child_offset: 8,
@@ -48,13 +49,19 @@ impl Errand {
         let mut first = Any::default();
         first.0[..word.len()].copy_from_slice(&word);
         let deadline = yonder_clock::now() + 5_000_000_000;
-        if lane.submit(&Operation { deadline, ..write }, yonder_clock::now()).is_ok() {
-            while lane.completion().is_none() {
-                lane.poll(yonder_clock::now(), &mut first);
+        let failed = || BenchError::Settings("the node does not write the list that is to be walked along".to_owned());
+        lane.submit(&Operation { deadline, ..write }, yonder_clock::now()).map_err(|_| failed())?;
+        let written = loop {
+            match lane.completion() {
+                Some(completion) => break completion.outcome,
+                None => _ = lane.poll(yonder_clock::now(), &mut first),
             }
+        };
+        if written != Outcome::Done {
+            return Err(failed());
         }
         let arguments = request.encode();
-        Self::Walk { call: operation(Kind::Call, memory, chase::NUMBER, arguments.len() as u64), arguments }
+        Ok(Self::Walk { call: operation(Kind::Call, memory, chase::NUMBER, arguments.len() as u64), arguments })
     }
 
     /// Has it done once: the requests that this took.
