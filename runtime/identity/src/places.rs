@@ -3,7 +3,8 @@
 //! Each has a thread, and may wait for its peer, so there is a bounded number. If all places are taken, the oldest goes
 //! that has not shown who it is: of the source that has most, which is the new one's own if that has as many. So those
 //! who only connect keep no member out for longer than a handshake takes, and a source keeps out itself first. One that
-//! has lost its place still has its thread until that gets to run: of those there is a bounded number too.
+//! has lost its place still has its thread until that gets to run: of those there is a bounded number too, the last
+//! part of which is for sources with few.
 //!
 //! What a source is, is for the server to say: a [`Host`] for those that nobody knows yet.
 
@@ -54,8 +55,8 @@ struct Taken<S> {
     /// The oldest first.
     visitors: Vec<Visitor<S>>,
     next: u64,
-    /// Those that have not ended yet, with a place or without.
-    living: usize,
+    /// How many have not ended yet, with a place or without, of each source that has any.
+    living: Vec<(S, usize)>,
 }
 
 struct Visitor<S> {
@@ -70,12 +71,17 @@ struct Visitor<S> {
 
 /// For each place, those that have not ended yet.
 const LIVING_PER_PLACE: usize = 2;
+/// For each place, those that have not ended yet once sources with few have come.
+const LIVING_PER_PLACE_MAX: usize = 3;
+/// A source has few of them if it has less than one for so many places.
+const FEW_DIVISOR: usize = 16;
 /// Part of the places whose holders give way to none that one member may have.
 const KNOWN_DIVISOR: usize = 8;
 
 /// One that is under way. It ends with this.
 pub struct Place<S: Copy + Eq> {
     places: Arc<Places<S>>,
+    source: S,
     number: u64,
     deadline: Instant,
 }
@@ -84,15 +90,15 @@ impl<S: Copy + Eq> Places<S> {
     /// At most `places_max` at a time.
     #[must_use]
     pub fn new(places_max: usize) -> Arc<Self> {
-        Arc::new(Self { places_max, taken: Mutex::new(Taken { visitors: Vec::new(), next: 0, living: 0 }) })
+        Arc::new(Self { places_max, taken: Mutex::new(Taken { visitors: Vec::new(), next: 0, living: Vec::new() }) })
     }
 
     /// A place for one from `source` on this socket, if need be that of another one. `None` if all are of those who are
-    /// known, or too many that have lost theirs have not ended yet.
+    /// known, or too many that have lost theirs have not ended yet: those keep out who has some of them himself.
     pub fn take(self: &Arc<Self>, source: S, socket: impl AsFd, deadline: Instant) -> Option<Place<S>> {
         let socket = socket.as_fd().try_clone_to_owned().ok()?;
         let mut taken = self.taken();
-        if taken.living >= LIVING_PER_PLACE * self.places_max {
+        if !taken.admits(source, self.places_max) {
             return None;
         }
         if taken.visitors.len() >= self.places_max {
@@ -101,9 +107,12 @@ impl<S: Copy + Eq> Places<S> {
         }
         let number = taken.next;
         taken.next += 1;
-        taken.living += 1;
+        match taken.living.iter_mut().find(|(living, _)| *living == source) {
+            Some((_, count)) => *count += 1,
+            None => taken.living.push((source, 1)),
+        }
         taken.visitors.push(Visitor { number, source, deadline, socket, known: None });
-        Some(Place { places: Arc::clone(self), number, deadline })
+        Some(Place { places: Arc::clone(self), source, number, deadline })
     }
 
     /// Ends those whose time is over, and says when the next one's is.
@@ -120,6 +129,14 @@ impl<S: Copy + Eq> Places<S> {
 }
 
 impl<S: Copy + Eq> Taken<S> {
+    /// Whether another one of `source` may begin, by how many have not ended yet.
+    fn admits(&self, source: S, places_max: usize) -> bool {
+        let all: usize = self.living.iter().map(|(_, count)| count).sum();
+        let own = self.living.iter().find(|(living, _)| *living == source).map_or(0, |(_, count)| *count);
+        let has_few = own < places_max.div_ceil(FEW_DIVISOR);
+        all < LIVING_PER_PLACE * places_max || (has_few && all < LIVING_PER_PLACE_MAX * places_max)
+    }
+
     fn who_goes_for(&self, source: S) -> Option<usize> {
         let count = |source| self.visitors.iter().filter(|visitor| visitor.source == source).count();
         let most = self.visitors.iter().map(|visitor| visitor.source).max_by_key(|source| count(*source))?;
@@ -161,7 +178,10 @@ impl<S: Copy + Eq> Place<S> {
 impl<S: Copy + Eq> Drop for Place<S> {
     fn drop(&mut self) {
         let mut taken = self.places.taken();
-        taken.living -= 1;
+        if let Some((_, count)) = taken.living.iter_mut().find(|(living, _)| *living == self.source) {
+            *count -= 1;
+        }
+        taken.living.retain(|(_, count)| *count > 0);
         taken.visitors.retain(|visitor| visitor.number != self.number);
     }
 }
@@ -223,8 +243,13 @@ mod tests {
         let door = Door::new(4);
         let mut flood: Vec<_> = (0..50).map(|_| door.come(1)).collect();
         assert_eq!(flood.iter().filter(|visit| visit.1.is_some()).count(), 8);
+        // They keep out their own source, and others only once these have had the last part.
+        let others: Vec<_> = (2..20).map(|source| door.come(source)).collect();
+        assert_eq!(others.iter().filter(|visit| visit.1.is_some()).count(), 4);
+        assert!(others.iter().take(4).all(|visit| visit.1.is_some()), "a flood keeps out who comes after it");
         flood.truncate(4);
-        assert!(door.come(2).1.is_some(), "they have ended");
+        drop(others);
+        assert!(door.come(1).1.is_some(), "they have ended");
     }
 
     #[test]

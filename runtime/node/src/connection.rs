@@ -289,6 +289,10 @@ impl Connection {
             if !(self.is_stalled && self.replies.is_empty()) {
                 return Ok(cost);
             }
+            if credit > 0 && cost >= credit {
+                (self.is_stalled, self.has_more) = (false, true);
+                return Ok(cost);
+            }
         }
     }
 
@@ -325,7 +329,14 @@ impl Connection {
                 Some(lane) => lane.seal(answers, reply, bytes),
                 None => bytes,
             };
+            // One that is held up still has the answers to what it was let ask.
+            if credit > 0 && cost >= credit && !self.late.is_empty() {
+                return Ok((Ended::Turn, cost));
+            }
             if let Some(answer) = self.late.pop_front() {
+                requests += 1;
+                let accounts = server.shared.board.accounts();
+                batch.spend_later(self.account, answer.len(), accounts, yonder_clock::now());
                 reply[..answer.len()].copy_from_slice(&answer);
                 let composed = seal(reply, answer.len(), server.gate.answers());
                 self.replies.composed(composed);

@@ -65,8 +65,11 @@ pub(crate) fn serve(server: Server, socket: &Arc<UdpSocket>, polling: Polling) {
             Ok(filled) => {
                 waiting.end();
                 // A train is one of what was filled, and has many.
-                let are_many = || received.datagrams().count() > CROWDED_MAX;
-                if has_backlog || (desk.crowd.is_there(yonder_clock::now()) && are_many()) {
+                let are_more_than = |most: usize| received.datagrams().nth(most).is_some();
+                let is_crowded = desk.crowd.is_there(yonder_clock::now()) && are_more_than(CROWDED_MAX);
+                // Who comes behind so many waits for all of them, though there was no crowd.
+                let is_flooded = filled == BATCH_DATAGRAMS && are_more_than(TAKEN_MAX);
+                if has_backlog || is_crowded || is_flooded {
                     desk.take_in(&mut received, filled);
                     desk.serve_backlog();
                 } else {
@@ -105,7 +108,10 @@ impl Desk<'_> {
                     let account = self.account_of(&message.header, wrap, datagram.from, now).1;
                     self.execute(&message, Asker { wrap, account }, datagram.from, now, &mut batch);
                 }
-                Arrived::Refused(request, code) => self.refuse(&request, code, datagram.from, now, &mut batch),
+                Arrived::Refused(request, code) => {
+                    self.crowd.meets(STRANGERS, now);
+                    self.refuse(&request, code, datagram.from, now, &mut batch);
+                }
                 Arrived::Dropped => batch.bad_datagrams += 1,
             }
         }
@@ -134,6 +140,7 @@ impl Desk<'_> {
                         (source, account, What::Execute(OwnedMessage::new(&message), wrap))
                     }
                     Arrived::Refused(request, code) => {
+                        self.crowd.meets(STRANGERS, now);
                         (STRANGERS, AccountNumber::SHARED, What::Refuse(Box::new(request), code))
                     }
                     Arrived::Dropped => {
@@ -162,7 +169,7 @@ impl Desk<'_> {
     fn serve_backlog(&mut self) {
         let shared = Arc::clone(&self.server.shared);
         let mut batch = Batch::default();
-        let visit = Server::begin(&shared, self.server.number());
+        let mut visit = Server::begin(&shared, self.server.number());
         let now = yonder_clock::now();
         let (mut last, mut bytes) = (None, 0);
         for _ in 0..CROWDED_MAX {
@@ -170,9 +177,11 @@ impl Desk<'_> {
             if last.replace(source).is_some_and(|last| last != source) {
                 // Answers, which are counted before, wait for no one else's requests.
                 bytes += batch.bytes();
+                drop(visit);
                 self.server.end_batch(&mut batch);
                 batch = Batch::default();
                 self.send();
+                visit = Server::begin(&shared, self.server.number());
             }
             let spent = batch.bytes();
             match what {
@@ -186,6 +195,7 @@ impl Desk<'_> {
                 break;
             }
         }
+        self.backlog.forgive();
         drop(visit);
         self.server.end_batch(&mut batch);
         self.send();

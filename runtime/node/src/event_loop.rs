@@ -209,10 +209,10 @@ impl EventLoop {
         }
     }
 
-    /// Each of those that are ready now has a turn before the kernel is asked for others. In a crowd it is asked
-    /// sooner, so that those who come do not wait for all of them.
+    /// Each of those that are ready now has a turn before the kernel is asked for others, unless they have much to do:
+    /// who comes does not wait for all of them. In a crowd it is asked sooner.
     fn serve_ready(&mut self) {
-        let (mut turns, mut cost_max) = (self.ready.len(), usize::MAX);
+        let (mut turns, mut cost_max) = (self.ready.len(), TURN_ALONE);
         if self.crowd.is_there(yonder_clock::now()) {
             (turns, cost_max) = (turns.min(CROWDED_TURNS_MAX), QUANTUM as usize);
         }

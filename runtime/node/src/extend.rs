@@ -124,11 +124,13 @@ impl Host {
                 handled => handled,
             };
             let (party, source) = (request.party, request.answer_to.source());
-            if let Handled::Reply(bytes) = handled {
+            let sent = if let Handled::Reply(bytes) = handled {
                 shared.counters.answered(&message.header, code_of(&reply[..]));
-                request.answer_to.send(&mut self.gate, &mut reply[..], bytes);
-            }
-            shared.charge_work(&shared.extend.queue, party, source, now);
+                request.answer_to.send(&mut self.gate, &mut reply[..], bytes)
+            } else {
+                0
+            };
+            shared.charge_work(&shared.extend.queue, party, source, now, sent);
         }
     }
 

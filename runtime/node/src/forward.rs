@@ -114,8 +114,9 @@ impl AnswerTo {
     }
 
     /// Sends the answer of `bytes` at the start of `reply`, one whole message with room for a proof behind it, without
-    /// waiting. A datagram that does not get through is sent again when its request is.
-    pub(crate) fn send(self, gate: &mut Gate, reply: &mut [u8], bytes: usize) {
+    /// waiting. A datagram that does not get through is sent again when its request is. The bytes that are to be
+    /// charged: those of a stream are when its thread sends them.
+    pub(crate) fn send(self, gate: &mut Gate, reply: &mut [u8], bytes: usize) -> usize {
         match self {
             Self::Datagram { socket, to, wrap } => {
                 let bytes = gate.close(wrap, reply, bytes);
@@ -124,8 +125,12 @@ impl AnswerTo {
                 {
                     tracing::debug!("an answer to {to} was not sent: {error}");
                 }
+                bytes
             }
-            Self::Stream { inbox, token, .. } => inbox.send(Arrival::Answer { token, bytes: reply[..bytes].into() }),
+            Self::Stream { inbox, token, .. } => {
+                inbox.send(Arrival::Answer { token, bytes: reply[..bytes].into() });
+                0
+            }
         }
     }
 }

@@ -132,13 +132,15 @@ struct Shared {
 }
 
 impl Shared {
-    /// What was begun at `began` for a party, from `source`, was that one's work.
-    fn charge_work(&self, queue: &SlowPathQueue, party: Party, source: Source, began: Nanos) {
+    /// What was begun at `began` for a party, from `source`, was that one's work, and so were `bytes` of an answer.
+    fn charge_work(&self, queue: &SlowPathQueue, party: Party, source: Source, began: Nanos, bytes: usize) {
         let now = yonder_clock::now();
         let took = Duration::from_nanos(now.saturating_sub(began));
         queue.charge(party, took);
         let accounts = self.board.accounts();
-        accounts.get(accounts.number_of(source)).charge_work(took, now);
+        let account = accounts.get(accounts.number_of(source));
+        account.charge_work(took, now);
+        account.charge(0, bytes as u64, now);
     }
 
     /// See [`Node::tenants`].

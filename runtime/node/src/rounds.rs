@@ -7,7 +7,9 @@
 //! A party has its items one after the other until its round is used up. One that had none, and has some again, goes
 //! before all that were there, for what is left of its round (as new flows do in RFC 8290): who has little under way
 //! does not wait for those who have much, and gets no more than they do by coming often. Of those who come each has one
-//! item first, as they have come.
+//! item first, as they have come. So many may come that there is always a new one, and that they cannot all be
+//! remembered: when half of the places are taken those who are not known go behind all others, and when all that are
+//! known could have used up their rounds another round begins.
 //!
 //! Invariants: a party is kept while it has items, or has used some of its round; `waiting` counts all items.
 
@@ -47,6 +49,8 @@ impl<T> Waiting for VecDeque<T> {
 pub(crate) struct Rounds<K, W> {
     parties: VecDeque<Party<K, W>>,
     waiting: usize,
+    /// What was charged since the round began, for each item a quantum at most.
+    spent: u64,
     /// Cost that a party gets in each round, and most that it keeps.
     quantum: i64,
     /// Parties that are kept at a time, those that only owe among them.
@@ -66,7 +70,7 @@ struct Party<K, W> {
 impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
     /// No one waits. If there are `parties_max` parties, those that only owe are forgotten.
     pub(crate) fn new(quantum: u32, parties_max: usize) -> Self {
-        Self { parties: VecDeque::new(), waiting: 0, quantum: quantum.into(), parties_max }
+        Self { parties: VecDeque::new(), waiting: 0, spent: 0, quantum: quantum.into(), parties_max }
     }
 
     /// All that waits.
@@ -91,7 +95,8 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
 
     /// Lets `change` put items to those of a party, or take some away; what it says.
     pub(crate) fn change<R>(&mut self, key: K, change: impl FnOnce(&mut W) -> R) -> R {
-        let place = self.place_of(key).unwrap_or_else(|| {
+        let known = self.place_of(key);
+        let place = known.unwrap_or_else(|| {
             self.parties.push_back(Party { key, waiting: W::default(), credit: self.quantum, is_new: false });
             self.parties.len() - 1
         });
@@ -102,7 +107,12 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
         self.waiting = self.waiting - before + after;
         if after == 0 && party.credit == self.quantum {
             self.parties.remove(place);
-        } else if before == 0 && after > 0 && party.credit > 0 {
+        } else if before == 0
+            && after > 0
+            && party.credit > 0
+            && (known.is_some() || self.parties.len() <= self.parties_max / 2)
+        {
+            let party = &mut self.parties[place];
             party.is_new = true;
             self.put_behind_new(place);
         }
@@ -135,10 +145,12 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
     pub(crate) fn forgive(&mut self) {
         assert!(self.waiting == 0, "debts of those who wait");
         self.parties.clear();
+        self.spent = 0;
     }
 
     /// An item of a party has cost so much. Once its round is used up, it goes behind all others.
     pub(crate) fn charge(&mut self, key: K, cost: u64) {
+        self.spent += cost.min(self.quantum.unsigned_abs());
         let Some(place) = self.place_of(key) else { return };
         let party = &mut self.parties[place];
         // Nothing is free, so that no one stays the first for good.
@@ -166,7 +178,13 @@ impl<K: Copy + PartialEq, W: Waiting> Rounds<K, W> {
     fn begin_rounds(&mut self) {
         let quantum = self.quantum;
         let with_items = self.parties.iter().filter(|party| party.waiting.len() > 0);
-        let rounds = with_items.map(|party| party.rounds_until_it_may_go(quantum)).min().unwrap_or(0);
+        let until_one_may_go = with_items.map(|party| party.rounds_until_it_may_go(quantum)).min().unwrap_or(0);
+        // Each of those that are known has at most its round, and what is left of the last item.
+        let is_over = self.spent > 2 * quantum.unsigned_abs() * self.parties.len() as u64;
+        let rounds = until_one_may_go.max(is_over.into());
+        if rounds > 0 {
+            self.spent = 0;
+        }
         for party in &mut self.parties {
             party.credit = party.credit.saturating_add(rounds.saturating_mul(quantum)).min(quantum);
         }
@@ -299,6 +317,32 @@ mod tests {
         }
     }
 
+    /// So many come with one item each that there is always a new one, and the parties are too many to be kept.
+    #[test]
+    fn however_many_come_who_waits_has_some() {
+        let mut rounds = Lines::new(1000, 128);
+        (0..3000).for_each(|_| put(&mut rounds, 0, 300));
+        let mut next = 0;
+        let mut come = |rounds: &mut Lines| {
+            put(rounds, 1 + next, 300);
+            next = (next + 1) % 200;
+        };
+        (0..64).for_each(|_| come(&mut rounds));
+        let (mut own, mut between, items) = (0, 0, 50_000);
+        for _ in 0..items {
+            let (key, cost) = rounds.next().unwrap();
+            rounds.charge(key, cost);
+            if key == 0 {
+                (own, between) = (own + 1, 0);
+            } else {
+                between += 1;
+                assert!(between <= 2000, "who waits is passed over");
+                come(&mut rounds);
+            }
+        }
+        assert!(own >= items / 201 / 2, "{own} of {items}, where 201 have the same");
+    }
+
     /// One item at a time leaves no debt behind.
     #[test]
     fn a_debt_outlives_its_item_while_others_wait() {
@@ -328,6 +372,7 @@ mod tests {
                 if next == key {
                     break;
                 }
+                rounds.charge(next, 500);
             }
             rounds.charge(key, 1_000_000);
             assert!(rounds.parties.len() <= 9, "{} parties are kept", rounds.parties.len());

@@ -29,7 +29,7 @@ pub(crate) const NICE: i32 = 15;
 /// Serves a connection from `ip` on which nothing was read yet, in a thread.
 pub(crate) fn begin(shared: &Arc<Shared>, socket: OwnedFd, source: Source, ip: IpAddr) {
     let Some(place) = shared.sessions.take(source, &socket, Instant::now() + TIME_MAX) else {
-        tracing::debug!("a session was not made for {ip}: too many are under way");
+        refused(shared, ip, &"too many are under way");
         return;
     };
     let shared = Arc::clone(shared);
@@ -37,17 +37,21 @@ pub(crate) fn begin(shared: &Arc<Shared>, socket: OwnedFd, source: Source, ip: I
         // A limit of the system's, if it is refused, and no reason to make none.
         let _ = rustix::process::setpriority_process(None, NICE);
         if let Err(cause) = make(&shared, &place, TcpStream::from(socket), ip) {
-            shared.counters.refused_session();
-            // Who fills the door is not to fill the log as well.
-            if shared.doors.may_tell(yonder_clock::now()) {
-                tracing::warn!("no session was made for {ip}: {cause}");
-            } else {
-                tracing::debug!("no session was made for {ip}: {cause}");
-            }
+            refused(&shared, ip, &cause);
         }
     };
     if let Err(error) = std::thread::Builder::new().name("yonder-session".to_owned()).spawn(serve) {
         tracing::error!("no thread can be started to make a session: {error}");
+    }
+}
+
+fn refused(shared: &Shared, ip: IpAddr, cause: &dyn std::fmt::Display) {
+    shared.counters.refused_session();
+    // Who fills the door is not to fill the log as well.
+    if shared.doors.may_tell(yonder_clock::now()) {
+        tracing::warn!("no session was made for {ip}: {cause}");
+    } else {
+        tracing::debug!("no session was made for {ip}: {cause}");
     }
 }
 

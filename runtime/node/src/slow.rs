@@ -117,18 +117,18 @@ fn turn(shared: &Shared, slow: &mut SlowPath, holders: &mut Holders, gate: &mut 
         let room = reply.len() - PROOF_BYTES;
         let source = request.answer_to.source();
         let began = yonder_clock::now();
-        match slow.execute(&message, source, yonder_clock::now(), &mut shell, &mut reply[..room]) {
+        let sent = match slow.execute(&message, source, yonder_clock::now(), &mut shell, &mut reply[..room]) {
             Handled::Reply(bytes) => {
                 shared.counters.answered(&message.header, code_of(reply));
                 if code_of(reply) == 0 {
                     holders.note(&message.header, &request.answer_to, slow);
                 }
                 publish_changes(shared, slow);
-                request.answer_to.send(gate, reply, bytes);
+                request.answer_to.send(gate, reply, bytes)
             }
             Handled::Slow | Handled::Dropped => unreachable!("a data thread forwards only what is for this path"),
-        }
-        shared.charge_work(&shared.slow, request.party, source, began);
+        };
+        shared.charge_work(&shared.slow, request.party, source, began, sent);
     }
     if slow.has_work() {
         has_worked = true;

@@ -130,21 +130,27 @@ impl Batch {
     /// A request of an account has taken so many bytes of messages, both ways.
     #[inline]
     pub(crate) fn spend(&mut self, account: AccountNumber, bytes: usize, accounts: &Accounts, now: Nanos) {
-        if account != self.account {
-            self.settle(accounts, now);
-            self.account = account;
-        }
+        self.spend_later(account, bytes, accounts, now);
         self.own_requests += 1;
-        self.own_bytes += bytes as u64;
-        self.bytes += bytes as u64;
         if self.own_requests >= SETTLED_AFTER {
             self.settle(accounts, now);
         }
     }
 
+    /// The answer to a request that was counted before has so many bytes.
+    #[inline]
+    pub(crate) fn spend_later(&mut self, account: AccountNumber, bytes: usize, accounts: &Accounts, now: Nanos) {
+        if account != self.account {
+            self.settle(accounts, now);
+            self.account = account;
+        }
+        self.own_bytes += bytes as u64;
+        self.bytes += bytes as u64;
+    }
+
     /// Charges the account that was seen last.
     pub(crate) fn settle(&mut self, accounts: &Accounts, now: Nanos) {
-        if self.own_requests > 0 {
+        if self.own_bytes > 0 {
             accounts.get(self.account).charge(self.own_requests, self.own_bytes, now);
             (self.own_requests, self.own_bytes) = (0, 0);
         }

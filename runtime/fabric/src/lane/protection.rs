@@ -24,9 +24,9 @@ use super::OpenError;
 /// Longest that making a session may take.
 const TIME_MAX: Duration = Duration::from_secs(5);
 
-/// Handshakes that are begun for a first session. A door that is full lets the oldest go that has shown nothing, which
-/// may be ours where strangers come from the same host.
-const ATTEMPTS_MAX: usize = 4;
+/// Between the handshakes that are begun for a session, if they are let go. A door that is full lets the oldest go that
+/// has shown nothing, which may be ours where strangers come from the same host, and needs a while to be rid of them.
+const PAUSES: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
 
 /// The sessions with one node, if it wants any.
 #[derive(Debug)]
@@ -85,7 +85,8 @@ impl Sessions {
         Self { credential: OnceLock::from(credential), ..Self::protecting(protection) }
     }
 
-    /// Sessions of one whom the environment names, if it does; each message is to be protected like this.
+    /// Sessions that show what the process shows ([`Credential::of_process`]); each message is to be protected like
+    /// this.
     pub(crate) fn protecting(protection: Protection) -> Self {
         Self {
             credential: OnceLock::new(),
@@ -111,7 +112,7 @@ impl Sessions {
         if let Some((line, lane)) = self.next_lane() {
             return self.follow(&credential, &line, (lane, door)).map(Some);
         }
-        let made = Arc::new(self.make_first(&credential, address)?);
+        let made = Arc::new(self.make_again(&credential, address, None)?);
         let incarnation = made.incarnation();
         let here = Here(ForkMark::new().map_err(io::Error::other)?);
         let line = Line::new(address, made, RenewalTimes::USUAL, here);
@@ -137,7 +138,7 @@ impl Sessions {
         let last = Arc::clone(line.renewal().last());
         let now = yonder_clock::now();
         if last.is_old(now) {
-            match self.make(credential, line.address, Some(last.own())) {
+            match self.make_again(credential, line.address, Some(last.own())) {
                 Ok(made) => line.follow_with(made),
                 Err(error) if last.is_over(now) => return Err(error),
                 Err(error) => tracing::debug!(%error, "a session goes on that should be followed by another"),
@@ -193,22 +194,28 @@ impl Sessions {
         if let Some(known) = self.credential.get() {
             return Ok(known.clone());
         }
-        let found = Credential::of_environment()?;
+        let found = Credential::of_process()?;
         Ok(self.credential.get_or_init(|| found).clone())
     }
 
-    /// Makes a session with the node at `address`, though some handshakes may be let go.
-    fn make_first(&self, credential: &Credential, address: SocketAddr) -> Result<Session, OpenError> {
+    /// [`Sessions::make`], though some handshakes may be let go.
+    fn make_again(
+        &self,
+        credential: &Credential,
+        address: SocketAddr,
+        own: Option<IpAddr>,
+    ) -> Result<Session, OpenError> {
         let until = Instant::now() + TIME_MAX;
-        for _ in 1..ATTEMPTS_MAX {
-            match self.make(credential, address, None) {
-                Err(error) if is_broken(&error) && Instant::now() < until => {
+        for pause in PAUSES {
+            match self.make(credential, address, own) {
+                Err(error) if is_broken(&error) && Instant::now() + pause < until => {
                     tracing::debug!(%error, "a handshake was let go");
                 }
                 made => return made,
             }
+            std::thread::sleep(pause);
         }
-        self.make(credential, address, None)
+        self.make(credential, address, own)
     }
 
     /// Makes a session with the node at `address`, from our address `own` if there is one.

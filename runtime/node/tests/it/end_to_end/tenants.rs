@@ -10,6 +10,8 @@ use yonder_client::{Operation, Outcome};
 use yonder_fabric::lane::{CallError, Data, Lane, NodeAddress, NodeSession, OpenError, call};
 use yonder_identity::{Authority, Credential, Role};
 use yonder_node::{Node, NodeConfig, TenantUse};
+use yonder_offload::Comparison;
+use yonder_offload::chase::{self, Field, Lists, Order, Shape, Take};
 use yonder_session::Protection;
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Header, Kind, Permission};
 
@@ -173,6 +175,44 @@ fn a_tenant_has_as_many_connections_as_it_may() {
     cluster.open(&free).unwrap();
     drop(first);
     wait_for(|| cluster.open(&session).ok());
+}
+
+/// Also of those that other threads than its own execute, whose answers may be much longer than what asks for them.
+#[test]
+fn answers_are_charged_whoever_gives_them() {
+    for network in NETWORKS {
+        let mut cluster = Cluster::new(network, |_| {});
+        let session = cluster.tenant("asks", "");
+        let mut lane = cluster.open(&session).unwrap();
+        let space = create(&mut lane).unwrap();
+        let address = allocate(&mut lane, space, 16, Backing::Now).unwrap();
+        let before = wait_for(|| {
+            let usage = cluster.usage("asks");
+            (usage.requests >= 2).then_some(usage)
+        });
+        let lists = Lists {
+            next_offset: 0,
+            child_offset: 0,
+            key_offset: 8,
+            levels: 1,
+            order: Order::LittleEndian,
+            comparison: Comparison::Equal,
+            take: Take::Match,
+            mask: &[],
+        };
+        // The first node has the key.
+        let walk = chase::Request {
+            start: address,
+            shape: Shape::Lists(lists),
+            key: &[0; 8],
+            value: Field { offset: 0, bytes: 60 << 10 },
+            steps_max: 1,
+        };
+        let called = ask(&mut lane, Kind::Call, space, chase::NUMBER, &walk.encode()).unwrap();
+        // A stream's is charged when it is sent, which may be seen a moment later.
+        let charged = wait_for(|| Some(cluster.usage("asks").bytes - before.bytes).filter(|bytes| *bytes >= 60 << 10));
+        assert!(charged < 70 << 10, "{charged} bytes for {called:?}");
+    }
 }
 
 /// Writes one after the other until it is told to stop; how many.
