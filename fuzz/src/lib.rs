@@ -4,17 +4,20 @@
 //! are all of them: `wire` and `stream` take bytes apart, `board` is a memory node among clients, `client` the client
 //! of a node that answers anything, `offloads` calls with any arguments, `controller` what nodes and clients tell one,
 //! `settings` what a process is asked at its socket, and answers, `session` protected messages and what is made of
-//! them. [`driver`] invents inputs, keeps those that reach something new, and makes those that fail small.
+//! them, [`handshake`] what a stranger says first. [`driver`] invents inputs, keeps those that reach something new, and
+//! makes those that fail small.
 //!
 //! A target notes in a [`Trail`] what an input has reached, so that the driver is guided without a compiler's help; the
 //! binary `libfuzzer` (feature of the same name) runs the same targets under libFuzzer, guided by coverage.
 //!
-//! Invariant: targets read no clock, no file and no random numbers.
+//! Invariant: targets read no clock, no file and no random numbers. Under `handshake` is a library that does: its
+//! module says what for.
 
 mod board;
 mod client;
 mod controller;
 pub mod driver;
+pub mod handshake;
 mod offloads;
 mod script;
 mod session;
@@ -40,7 +43,7 @@ pub struct Target {
 }
 
 /// All targets, in the order in which they are run.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     wire::TARGET,
     stream::TARGET,
     board::TARGET,
@@ -49,6 +52,7 @@ pub const TARGETS: [Target; 8] = [
     controller::TARGET,
     settings::TARGET,
     session::TARGET,
+    handshake::TARGET,
 ];
 
 /// The target with this name.
