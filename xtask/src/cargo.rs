@@ -51,3 +51,8 @@ mod tests {
         assert!(message.starts_with("program: "), "{message}");
     }
 }
+
+/// Where cargo builds.
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+}

@@ -1,14 +1,15 @@
 //! `cargo xtask ci` and `cargo xtask nightly`: what is checked before each change, and what takes longer, with the time
 //! of each step.
 //!
-//! [`CI`] and [`NIGHTLY`] are the lists. Cheap steps come first, so a slip is found in seconds; tests come last, so the
-//! last lines are their result. The first step that fails ends the run. `.ci/run` calls this and then runs the tests
-//! itself.
+//! [`CI`] and [`NIGHTLY`] are the lists. Cheap steps come first, so a slip is found in seconds; tests come last, and
+//! seeds of the simulator that they have built. The first step that fails ends the run. `.ci/run` calls this and then
+//! runs these two itself.
 
 use std::path::Path;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
-use crate::cargo::{cargo, finish};
+use crate::cargo::{cargo, finish, target_folder};
 use crate::{compat, fuzz, lints, loom, miri, sim, tidy};
 
 /// One step, by the name that `--skip` takes.
@@ -21,13 +22,15 @@ pub(crate) struct Step {
 enum Work {
     /// Runs cargo with these arguments, and these variables on top of the environment.
     Cargo(&'static [&'static str], &'static [(&'static str, &'static str)]),
+    /// Runs a program of the repository that the tests have built, with these arguments.
+    Built(&'static [&'static str]),
     /// Runs a chore of this program.
     Chore(fn(&Path) -> Result<(), String>),
 }
 
 /// Before each change. Each crate is compiled for clippy, for its documents and for its tests, and those with models
 /// for loom.
-pub(crate) const CI: [Step; 9] = [
+pub(crate) const CI: [Step; 10] = [
     Step { name: "format", work: Work::Cargo(&["fmt", "--all", "--check"], &[]) },
     Step { name: "tidy", work: Work::Chore(tidy::run) },
     Step {
@@ -60,7 +63,11 @@ pub(crate) const CI: [Step; 9] = [
         ),
     },
     Step { name: "test", work: Work::Cargo(&["test", "--workspace"], &[]) },
+    Step { name: "sim", work: Work::Built(&SIM) },
 ];
+
+/// The seeds of nodes and their clients that hold before each change, in the profile of the tests.
+const SIM: [&str; 4] = ["yonder-sim", "node", "--seeds", "0..10000"];
 
 /// Each night: the build that users get, and with it what the tests do for seconds, for minutes.
 pub(crate) const NIGHTLY: [Step; 6] = [
@@ -116,6 +123,9 @@ pub(crate) fn run(root: &Path, steps: &[Step], arguments: &[&str]) -> Result<(),
         let start = Instant::now();
         let outcome = match step.work {
             Work::Cargo(arguments, variables) => finish(cargo(root, arguments).envs(variables.iter().copied())),
+            Work::Built(arguments) => {
+                finish(Command::new(target_folder(root).join("debug").join(arguments[0])).args(&arguments[1..]))
+            }
             Work::Chore(chore) => chore(root),
         };
         times.push((step.name, start.elapsed()));
@@ -145,12 +155,21 @@ mod tests {
     fn steps_are_skipped_by_name() {
         assert_eq!(skipped(&CI, &[]), Ok(vec![]));
         assert_eq!(skipped(&CI, &["--skip", "test", "--skip", "doc"]), Ok(vec!["test", "doc"]));
-        let message = skipped(&CI, &["--skip", "sim"]).unwrap_err();
+        let message = skipped(&CI, &["--skip", "miri"]).unwrap_err();
         assert_eq!(
             message,
-            "'sim' is no step: type one of format, tidy, clippy, lints, doc, features, loom, events, test"
+            "'miri' is no step: type one of format, tidy, clippy, lints, doc, features, loom, events, test, sim"
         );
         assert_eq!(skipped(&NIGHTLY, &["--skip", "sim"]), Ok(vec!["sim"]));
         assert!(skipped(&CI, &["--skip"]).is_err() && skipped(&CI, &["test", "--skip"]).is_err());
+    }
+
+    #[test]
+    fn what_continuous_integration_runs_itself_is_what_the_steps_run() {
+        let script = std::fs::read_to_string(crate::repository_root().join(".ci/run")).unwrap();
+        assert!(script.contains("-- ci --skip test --skip sim\n"), "it runs these two");
+        for command in ["cargo test --workspace ", &format!("/debug/{} ", SIM.join(" "))] {
+            assert!(script.contains(command), "{command}");
+        }
     }
 }

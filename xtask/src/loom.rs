@@ -6,10 +6,10 @@
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Stdio;
 
-use crate::cargo::cargo;
+use crate::cargo::{cargo, target_folder};
 
 /// The crates that have models.
 const CRATES: [&str; 6] =
@@ -51,11 +51,6 @@ fn rust_flags(own: Option<OsString>) -> OsString {
     let mut flags = own.unwrap_or_default();
     flags.push(" --cfg yonder_loom");
     flags
-}
-
-/// Where cargo builds.
-fn target_folder(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }
 
 /// The number of tests that passed, if `line` is the result line of a test program.

@@ -4,10 +4,11 @@
 //! tests are snippets. A rule adds *failures*, which fail the run, or *notes*, which are only printed.
 //!
 //! Rules by file: `layers` (who may depend on whom), `unsafety` (where `unsafe` may stand and what must stand beside
-//! it), `shape` (headers, names, lengths), `leftovers` (unfinished or sleeping code), `documents` (READMEs, the map,
-//! links), `guide` (the manual's table of contents), `prose` (widths and words of documents), `targets` (tests that
-//! cargo leaves out).
+//! it), `shape` (headers, names, lengths), `leftovers` (unfinished or sleeping code), `conflicts` (merges that were not
+//! finished), `documents` (READMEs, the map, links), `guide` (the manual's table of contents), `prose` (widths and
+//! words of documents), `targets` (tests that cargo leaves out).
 
+mod conflicts;
 mod documents;
 mod guide;
 mod layers;
@@ -85,6 +86,7 @@ fn check(repository: &Repository) -> Findings {
     let mut findings = Findings::default();
     layers::check_manifests(repository, &mut findings);
     unsafety::check_crate_roots(repository, &mut findings);
+    conflicts::check(repository, &mut findings);
     documents::check(repository, &mut findings);
     guide::check(repository, &mut findings);
     prose::check(repository, &mut findings);

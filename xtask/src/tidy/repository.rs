@@ -1,18 +1,19 @@
-//! The repository in memory: every path, and the text of those files that the rules read.
+//! The repository in memory: every path, and the text of all files that have one.
 //!
 //! [`Repository::read`] walks the working tree; tests make one from snippets. Paths are relative
 //! to the root and use `/`.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::ErrorKind;
 use std::path::Path;
 
 use walkdir::{DirEntry, WalkDir};
 
 /// Folders that hold nothing of ours.
 const SKIPPED: [&str; 3] = ["target", ".git", "demo-report"];
-/// How the names of the files end whose text is kept.
-const READ: [&str; 3] = [".rs", ".md", ".toml"];
+/// How the names of the files end that must be text. Others may be: one that is not counts as empty.
+const TEXTS: [&str; 3] = [".rs", ".md", ".toml"];
 
 /// Every file of the working tree.
 pub(crate) struct Repository {
@@ -32,9 +33,13 @@ impl Repository {
             let entry = entry.map_err(|error| error.to_string())?;
             let path = entry.path().strip_prefix(root).unwrap_or(entry.path()).to_string_lossy().into_owned();
             if !entry.file_type().is_dir() {
-                let wanted = entry.file_type().is_file() && READ.iter().any(|ending| path.ends_with(ending));
-                let text = if wanted { fs::read_to_string(entry.path()) } else { Ok(String::new()) };
-                files.insert(path.clone(), text.map_err(|error| format!("{path}: {error}"))?);
+                let is_file = entry.file_type().is_file();
+                let text = if is_file { fs::read_to_string(entry.path()) } else { Ok(String::new()) };
+                let text = match text {
+                    Err(error) if error.kind() == ErrorKind::InvalidData && !must_be_text(&path) => String::new(),
+                    text => text.map_err(|error| format!("{path}: {error}"))?,
+                };
+                files.insert(path, text);
             }
         }
         Ok(Self::from_files(files))
@@ -81,6 +86,10 @@ impl Repository {
     pub(crate) fn crate_folders(&self) -> impl Iterator<Item = &str> {
         self.paths().filter_map(|path| path.strip_suffix("/Cargo.toml"))
     }
+}
+
+fn must_be_text(path: &str) -> bool {
+    TEXTS.iter().any(|ending| path.ends_with(ending))
 }
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use yonder_sim::Count::{
 use yonder_sim::{Sabotage, simulate};
 use yonder_simulation::{Counts, Trace};
 
-/// Seeds that must hold. `cargo xtask sim` runs more.
+/// Seeds that must hold. `cargo xtask ci` runs 10,000.
 const SEEDS: u64 = 400;
 /// Seeds within which a sabotage must be caught.
 const CAUGHT_WITHIN: u64 = 1000;
