@@ -59,7 +59,7 @@ pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs
 pub(crate) use governor::GovernorArgs;
 pub(crate) use load::{LoadAppArgs, LoadArgs, LoadKvArgs, LoadRocksdbArgs, LoadVectorArgs, LoadWhat};
 pub(crate) use node::NodeArgs;
-pub(crate) use open::OpenArgs;
+pub(crate) use open::{OpenArgs, is_of_this_machine};
 pub(crate) use papers::PapersArgs;
 pub(crate) use pictured::{Json, Pictured};
 pub(crate) use policies::ReclaimBy;
@@ -84,6 +84,8 @@ output, progress and logs to standard error; YONDER_LOG=info (or debug) logs mor
 
 /// Headings of the flags that come after those of far memory.
 const SERVER: &str = "Server";
+/// Heading of the flags of far memory.
+const FAR_MEMORY: &str = "Far memory";
 
 /// What `yonder kv --help` ends with.
 const KV_AFTER_HELP: &str = "\
@@ -91,7 +93,10 @@ Without --far, far memory is emulated in this process, to try things out. With a
   yonder node --listen tcp://127.0.0.1:7000 --memory 1GiB
   yonder kv --far tcp://127.0.0.1:7000 --memory 1GiB --local 20% --metrics 127.0.0.1:9185
   yonder load kv --rate 20k
-  yonder top";
+  yonder top
+Where strangers are, nodes ask who connects; with --identity or --key metrics ask who looks as well:
+  yonder kv --far udp://HOST:7000 --key cluster.key --metrics 127.0.0.1:9185
+  yonder top --key cluster.key";
 
 /// What `yonder bench array --help` ends with.
 const ARRAY_AFTER_HELP: &str = "\
@@ -203,7 +208,8 @@ pub(crate) struct KvArgs {
     /// How long a client may be silent, or get on with hardly anything; for ever if not given
     #[arg(long, help_heading = SERVER, value_name = "TIME", value_parser = positive_duration)]
     pub(crate) idle_timeout: Option<Duration>,
-    /// Serve Prometheus metrics here, such as 127.0.0.1:9185, where yonder top looks; not served if not given
+    /// Serve Prometheus metrics here, such as 127.0.0.1:9185, where yonder top looks; not served if not given. With
+    /// --identity or --key over TLS, to operators and those who have the same
     #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
     /// Keep idle threads spinning: lower latency, but one CPU for each thread at all times
@@ -216,6 +222,8 @@ pub(crate) struct KvArgs {
 pub(crate) struct PagingArgs {
     #[command(flatten)]
     pub(crate) memory: MemoryArgs,
+    #[command(flatten, next_help_heading = FAR_MEMORY)]
+    pub(crate) credential: CredentialArgs,
     #[command(flatten)]
     pub(crate) threads: ThreadArgs,
 }

@@ -1,11 +1,15 @@
 //! The services for systemd in `edge/cli/systemd`, as far as this crate can tell that they are right: what they start
-//! is a command that there is, with flags that it has, and servers may do little. `testing/e2e` asks systemd.
+//! is a command that there is, with flags that it has, and servers may do little and serve members alone. `testing/e2e`
+//! asks systemd.
 
 use std::collections::BTreeMap;
 
 use clap::Parser as _;
 
 use crate::args::{Cli, Command};
+
+/// Where a service finds its identity, once systemd has handed it over.
+const IDENTITY: &str = "/run/credentials/service/identity.pem";
 
 const SERVICES: [(&str, &str); 3] = [
     ("controller", include_str!("../systemd/yonder-controller.service")),
@@ -37,6 +41,11 @@ fn started(service: &str) -> Vec<String> {
     let settings = parse(service);
     let value = |name: &str| settings.get(&("Service".to_owned(), name.to_owned())).cloned().unwrap_or_default();
     let mut line = value("ExecStart").replace("${STATE_DIRECTORY}", "/var/lib/yonder");
+    if let Some((name, path)) = value("LoadCredential").split_once(':') {
+        line = line.replace(&format!("${{CREDENTIALS_DIRECTORY}}/{name}"), IDENTITY);
+        // Who has not made it yet is told so, and the service is not started again and again.
+        assert_eq!(settings[&("Unit".to_owned(), "AssertPathExists".to_owned())], path);
+    }
     if let Some((name, flags)) = value("Environment").trim_matches('"').split_once('=') {
         assert!(line.contains(&format!("${name}")), "'{line}' does not use {name}");
         line = line.replace(&format!("${name}"), flags);
@@ -67,6 +76,20 @@ fn services_start_commands_with_flags_that_there_are() {
             _ => false,
         };
         assert!(is_right, "{words:?}");
+    }
+}
+
+#[test]
+fn servers_serve_members_alone_and_no_example_opens_one_to_all() {
+    for (name, service) in SERVICES {
+        assert!(!service.contains("--open"), "{name}");
+        let credential = match Cli::try_parse_from(started(service)).expect("see above").command {
+            Command::Node(args) => args.credential,
+            Command::Controller(args) => args.serve.credential,
+            // It listens nowhere.
+            _ => continue,
+        };
+        assert_eq!(credential.identity.as_deref(), Some(std::path::Path::new(IDENTITY)), "{name}");
     }
 }
 

@@ -23,7 +23,7 @@ pub(crate) struct Setup {
 
 impl From<&PagingArgs> for Setup {
     fn from(args: &PagingArgs) -> Self {
-        let PagingArgs { memory: MemoryArgs { far, size, local }, threads } = args;
+        let PagingArgs { memory: MemoryArgs { far, size, local }, threads, .. } = args;
         let deadline = threads.deadline.unwrap_or_else(|| page_deadline(far));
         let placement = yonder::place(threads.workers);
         let paging = Config {

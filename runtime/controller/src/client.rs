@@ -104,9 +104,9 @@ impl ControllerClient {
         Self { addresses, timeout, credential: None, connection: None, next_id: 0 }
     }
 
-    /// The same client, which shows what the environment names by `YONDER_IDENTITY` or `YONDER_KEY`, if it does.
-    pub fn with_credential_of_environment(self) -> Result<Self, ClientError> {
-        Ok(self.with_credential(Credential::of_environment()?))
+    /// The same client, which shows what the process shows ([`Credential::of_process`]), if it does.
+    pub fn with_credential_of_process(self) -> Result<Self, ClientError> {
+        Ok(self.with_credential(Credential::of_process()?))
     }
 
     /// The same client, which shows this credential, if the controllers ask for one.

@@ -5,6 +5,8 @@
 //! goes on counting, and the log says so. If the list cannot, no one is let in, or a revoked member would be. A list
 //! that was read counts for as long as the process lives: lists only grow, so one that is shorter, or has gone, is an
 //! older one.
+//!
+//! Neighbours: `named` says which file is a process's.
 
 use std::fmt;
 use std::os::unix::fs::MetadataExt;
@@ -30,13 +32,12 @@ use crate::private_file::{read_list, read_secret};
 use crate::role::Role;
 use crate::{HandshakeError, IdentityError};
 
-/// Variables of the environment that name a credential's file, where no flag does.
-const IDENTITY_VARIABLE: &str = "YONDER_IDENTITY";
-const KEY_VARIABLE: &str = "YONDER_KEY";
-
 /// A certificate with its key and authority, or a shared key. Any thread may use it.
 pub struct Credential {
+    /// As it was typed.
     path: PathBuf,
+    /// The same from the root on, so that it is found again when the process has gone to another folder.
+    file: PathBuf,
     held: Mutex<Held>,
 }
 
@@ -89,36 +90,17 @@ pub(crate) struct Loaded {
 impl Credential {
     /// Reads an identity or a shared key. The file must be its user's alone.
     pub fn load(path: &Path) -> Result<Self, IdentityError> {
-        let stamps = Stamps::of(path);
+        // Some who may open a file by its name here may not by its whole path.
+        let whole = std::path::absolute(path).ok().filter(|file| file.exists());
+        let file = whole.unwrap_or_else(|| path.to_owned());
+        let stamps = Stamps::of(&file);
         let shown = Shown::read(path)?;
         let loaded = Arc::new(shown.with_list(path, None)?);
         let held = Held { stamps, shown, loaded, problem: None, changes: 0 };
-        Ok(Self { path: path.to_owned(), held: Mutex::new(held) })
+        Ok(Self { path: path.to_owned(), file, held: Mutex::new(held) })
     }
 
-    /// The credential that a user has named by a flag, or else by `YONDER_IDENTITY` or `YONDER_KEY`. Both are read the
-    /// same way: the file says which it is.
-    pub fn of_user(identity: Option<&Path>, key: Option<&Path>) -> Result<Option<Arc<Self>>, IdentityError> {
-        let variable = |name| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let path = match (identity, key) {
-            (Some(_), Some(_)) => return Err(IdentityError::Both { first: "--identity", second: "--key" }),
-            (Some(path), None) | (None, Some(path)) => Some(path.to_owned()),
-            (None, None) => match (variable(IDENTITY_VARIABLE), variable(KEY_VARIABLE)) {
-                (Some(_), Some(_)) => {
-                    return Err(IdentityError::Both { first: IDENTITY_VARIABLE, second: KEY_VARIABLE });
-                }
-                (identity, key) => identity.or(key),
-            },
-        };
-        path.map(|path| Self::load(&path).map(Arc::new)).transpose()
-    }
-
-    /// The credential that the environment names, if it does: [`Credential::of_user`] without flags.
-    pub fn of_environment() -> Result<Option<Arc<Self>>, IdentityError> {
-        Self::of_user(None, None)
-    }
-
-    /// Where it was read.
+    /// Where it was read, as it was typed.
     #[must_use]
     pub fn path(&self) -> &Path {
         &self.path
@@ -174,10 +156,10 @@ impl Credential {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        let stamps = Stamps::of(&self.path);
+        let stamps = Stamps::of(&self.file);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         if held.stamps != stamps {
-            held.read_again(&self.path);
+            held.read_again(&self.file);
             held.stamps = stamps;
         }
         held
@@ -354,4 +336,23 @@ fn newest(
     };
     let counted = lists.into_iter().filter_map(|list| Some((entries(&list)?, list)));
     counted.max_by_key(|(entries, _)| *entries).map(|(_, list)| list)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_is_found_again_from_any_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("key");
+        SharedKey::generate().unwrap().write(&path).unwrap();
+        let up: PathBuf = std::env::current_dir().unwrap().components().skip(1).map(|_| "..").collect();
+        let typed = up.join(path.strip_prefix("/").unwrap());
+        let credential = Credential::load(&typed).unwrap();
+        assert!(typed.is_relative() && credential.file.is_absolute());
+        assert_eq!((credential.path(), Stamps::of(&credential.file)), (&*typed, Stamps::of(&path)));
+        let missing = Credential::load(Path::new("no-such.key")).unwrap_err().to_string();
+        assert!(missing.starts_with("no-such.key: "), "{missing}");
+    }
 }

@@ -218,7 +218,9 @@ fn untrusted(cause: &CertificateError) -> String {
             "its certificate is of another role, or of another name, than is asked for there".to_owned()
         }
         CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
-            "its certificate is of a role that serves no one".to_owned()
+            "its certificate is of a role that serves no one, or of a tenant and made by an earlier release; `yonder \
+             cluster add --renew` makes a new one"
+                .to_owned()
         }
         other => other.to_string(),
     }

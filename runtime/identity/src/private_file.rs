@@ -1,5 +1,5 @@
-//! Files with secrets: read only if their user alone may read and change them, made so that others never could. And
-//! files without secrets that others must not have written.
+//! Files with secrets: read only if their user alone may read and change them, or systemd has handed them to this
+//! service; made so that others never could. And files without secrets that others must not have written.
 
 use std::fs::{DirBuilder, File, Metadata, OpenOptions};
 use std::io::{self, Read, Write};
@@ -17,14 +17,35 @@ const AT_ONCE: OFlags = OFlags::NONBLOCK.union(OFlags::NOCTTY);
 const FILE_BYTES_MAX: u64 = 8 << 20;
 /// Number of root, who may write everything anyway.
 const ROOT: u32 = 0;
+/// Names the folder in which systemd hands a service what `LoadCredential=` says.
+const CREDENTIALS_VARIABLE: &str = "CREDENTIALS_DIRECTORY";
 
-/// The text of a file that has a secret: it is its user's, and no one else may open it.
+/// The text of a file that has a secret: it is its user's, and no one else may open it; or it is one that systemd hands
+/// to the service that this process is.
 pub fn read_secret(path: &Path) -> Result<Zeroizing<String>, IdentityError> {
+    read_secret_of(path, std::env::var_os(CREDENTIALS_VARIABLE).as_deref().map(Path::new))
+}
+
+/// The same for a service that finds what systemd hands it in `handed`.
+fn read_secret_of(path: &Path, handed: Option<&Path>) -> Result<Zeroizing<String>, IdentityError> {
     let failed = |cause| IdentityError::File { path: path.to_owned(), cause };
     let file = File::open(path).map_err(failed)?;
     // The open file is looked at: the name may stand for another one a moment later.
-    check_private(path, &file.metadata().map_err(failed)?, 0o600)?;
+    let found = file.metadata().map_err(failed)?;
+    if !handed.is_some_and(|folder| is_handed(path, &found, folder)) {
+        check_private(path, &found, 0o600)?;
+    }
     read_bounded(file).map_err(failed)
+}
+
+/// Whether systemd hands a file to a service in `folder`: file and folder are root's, and root alone has put it there.
+/// Its mode may let its group read it: that is how the mode shows an entry for the service's user in a list of access.
+fn is_handed(path: &Path, found: &Metadata, folder: &Path) -> bool {
+    let is_roots = |found: &Metadata, denied: u32| found.uid() == ROOT && found.mode() & denied == 0;
+    path.parent() == Some(folder)
+        && found.is_file()
+        && is_roots(found, 0o037)
+        && std::fs::symlink_metadata(folder).is_ok_and(|folder| folder.is_dir() && is_roots(&folder, 0o022))
 }
 
 /// The text of a file that has no secret; `None` if there is no such file.
@@ -190,6 +211,42 @@ mod tests {
             return;
         }
         assert!(doubt(&path).contains("another user owns it"));
+    }
+
+    /// Sets the mode of a file or folder.
+    fn chmod(path: &Path, mode: u32) {
+        set_permissions(path, Permissions::from_mode(mode)).unwrap();
+    }
+
+    #[test]
+    fn a_secret_that_systemd_hands_to_a_service_is_read_there_alone() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("identity.pem");
+        create_secret(&path, "text").unwrap();
+        // As it is where an entry of a list of access names the service's user.
+        chmod(&path, 0o440);
+        chmod(folder.path(), 0o550);
+        let read = |handed: Option<&Path>| read_secret_of(&path, handed).map(|text| text.to_string());
+        assert!(read(None).is_err() && read(Some(Path::new("/run/credentials"))).is_err());
+        if !rustix::process::geteuid().is_root() {
+            assert!(read(Some(folder.path())).is_err(), "the folder is not root's");
+            chmod(folder.path(), 0o700);
+            println!("SKIP: only root makes files that are root's");
+            return;
+        }
+        assert_eq!(read(Some(folder.path())).unwrap(), "text");
+        for (file, of_folder) in [(0o444, 0o550), (0o460, 0o550), (0o440, 0o570), (0o440, 0o1777)] {
+            chmod(&path, file);
+            chmod(folder.path(), of_folder);
+            assert!(read(Some(folder.path())).is_err(), "{file:o} {of_folder:o}");
+        }
+        chmod(&path, 0o440);
+        chmod(folder.path(), 0o550);
+        std::os::unix::fs::chown(folder.path(), Some(12345), None).unwrap();
+        assert!(read(Some(folder.path())).is_err(), "another user may put files there");
+        std::os::unix::fs::chown(folder.path(), Some(0), None).unwrap();
+        std::os::unix::fs::chown(&path, Some(12345), None).unwrap();
+        assert!(read(Some(folder.path())).is_err(), "another user may change it");
     }
 
     #[test]

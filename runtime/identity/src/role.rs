@@ -69,9 +69,10 @@ impl Role {
         }
     }
 
-    /// Whether others connect to it, and expect a server's certificate.
+    /// Whether others connect to it, and expect a server's certificate: to a tenant for its metrics. That a tenant is
+    /// no node is in the names of its certificate.
     pub(crate) const fn serves(self) -> bool {
-        matches!(self, Self::Node | Self::Controller)
+        matches!(self, Self::Node | Self::Controller | Self::Tenant)
     }
 }
 

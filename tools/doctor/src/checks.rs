@@ -7,8 +7,9 @@ use yonder_uffd::{Abilities, OpenError, Source};
 use yonder_units::format_bytes;
 
 use crate::disk::Disk;
-use crate::machine::{KernelVersion, Machine, MemlockLimit, SharedHugePages};
+use crate::machine::{KernelVersion, Machine, SharedHugePages};
 use crate::report::{Check, Report, Status};
+use crate::secrets::{encryption, memlock};
 
 /// The oldest kernel on which SIGBUS delivery and write protection work together on anonymous memory.
 const KERNEL_NEEDED: KernelVersion = KernelVersion { major: 5, minor: 14 };
@@ -44,6 +45,7 @@ pub fn examine(machine: &Machine, abilities: &Abilities, disk: &Disk) -> Report 
             map_count(machine),
             clock(machine),
             memlock(machine),
+            encryption(machine),
             copy_instructions(machine),
             virtual_machine(machine),
             socket_buffers(machine),
@@ -203,15 +205,6 @@ fn clock(machine: &Machine) -> Check {
     }
 }
 
-fn memlock(machine: &Machine) -> Check {
-    let limit = match machine.memlock {
-        None => "the limit cannot be read".to_owned(),
-        Some(MemlockLimit::Bytes(bytes)) => format!("{} may be locked", format_bytes(bytes)),
-        Some(MemlockLimit::Unlimited) => "any amount may be locked".to_owned(),
-    };
-    ok("memlock", format!("{limit}; nothing locks memory with the emu, shm, tcp and udp fabrics"))
-}
-
 fn copy_instructions(machine: &Machine) -> Check {
     let found: Vec<&str> =
         ["avx2", "avx512f", "erms", "fsrm"].into_iter().filter(|flag| machine.cpu_flags.contains(*flag)).collect();
@@ -318,6 +311,7 @@ mod tests {
     use std::io;
 
     use super::*;
+    use crate::machine::MemlockLimit;
 
     fn good_machine() -> Machine {
         Machine {
@@ -337,7 +331,7 @@ mod tests {
             landlock_version: Some(LANDLOCK_WITH_PORTS),
             io_uring_disabled: Some(0),
             shared_huge_pages: Some(SharedHugePages::OnRequest),
-            cpu_flags: ["constant_tsc", "nonstop_tsc", "avx2", "fsrm"].map(str::to_owned).into(),
+            cpu_flags: ["constant_tsc", "nonstop_tsc", "aes", "avx2", "fsrm"].map(str::to_owned).into(),
         }
     }
 
@@ -374,7 +368,7 @@ mod tests {
         assert!(report.checks.iter().all(|check| check.status == Status::Ok && check.mend.is_none()), "{report:?}");
         let mut names: Vec<&str> = report.checks.iter().map(|check| check.check).collect();
         names.dedup();
-        assert_eq!(names.len(), 18);
+        assert_eq!(names.len(), 19);
     }
 
     #[test]
@@ -480,7 +474,9 @@ mod tests {
             cpu_flags: ["constant_tsc", "nonstop_tsc"].map(str::to_owned).into(),
             ..good_machine()
         };
-        for name in ["memlock", "copy_instructions", "virtual_machine", "socket_buffers", "shared_huge_pages"] {
+        for name in
+            ["memlock", "encryption", "copy_instructions", "virtual_machine", "socket_buffers", "shared_huge_pages"]
+        {
             assert_check(&bare, &good_abilities(), name, Status::Ok, "");
         }
     }

@@ -13,6 +13,7 @@ mod checks;
 mod disk;
 mod machine;
 mod report;
+mod secrets;
 
 pub use checks::examine;
 pub use disk::Disk;

@@ -7,8 +7,8 @@ use std::time::{Duration, Instant};
 
 use yonder_identity::{Credential, HandshakeError, Role, Stream, connect_bare};
 
-/// The roles of servers with metrics that ask who looks, the frequent one first.
-const SERVERS: [Role; 2] = [Role::Node, Role::Controller];
+/// The roles of servers with metrics that ask who looks, the frequent one first. Programs have those of tenants.
+const SERVERS: [Role; 3] = [Role::Node, Role::Controller, Role::Tenant];
 
 /// What is shown to servers, and to which.
 #[derive(Clone, Default, Debug)]

@@ -83,7 +83,7 @@ fn top(server: &MetricsServer, shows: Shows) -> Result<(), TopError> {
 #[test]
 fn operators_and_the_server_itself_see_what_it_counts_and_others_nothing() {
     let mut cluster = Cluster::new();
-    for role in [Role::Node, Role::Controller] {
+    for role in [Role::Node, Role::Controller, Role::Tenant] {
         let own = load(&cluster.add(role, &format!("{role}-1")));
         let server = serve(&own);
         let operator = cluster.add(Role::Operator, &format!("{role}-prometheus"));

@@ -40,7 +40,7 @@ impl OpenArgs {
 }
 
 /// Whether only this machine reaches an address.
-pub(super) fn is_of_this_machine(address: &str) -> bool {
+pub(crate) fn is_of_this_machine(address: &str) -> bool {
     let Ok(mut resolved) = address.to_socket_addrs() else { return true };
     resolved.all(|address| address.ip().to_canonical().is_loopback())
 }

@@ -10,6 +10,7 @@ use yonder::units::{LocalSize, ParseError, parse_bytes};
 use yonder_bench::policies::choice;
 use yonder_preload_protocol::{Faults, Transfer};
 
+use super::CredentialArgs;
 use super::size::slowdown;
 
 /// What `yonder run --help` ends with.
@@ -20,7 +21,10 @@ dynamically, and must not be set-uid. Try it with any program, and with a node t
   yonder run --local 64MiB --report faults.html -- sort --buffer-size=1G words.txt
   yonder run --local auto --slowdown 5% -- sort --buffer-size=1G words.txt
   yonder node --listen tcp://127.0.0.1:7000 --memory 4GiB
-  yonder run --far tcp://127.0.0.1:7000 --memory 2GiB --local 25% -- redis-server --save ''";
+  yonder run --far tcp://127.0.0.1:7000 --memory 2GiB --local 25% -- redis-server --save ''
+Where strangers are, nodes ask who connects; the program shows what is typed, or what YONDER_IDENTITY or YONDER_KEY
+names:
+  yonder run --far udp://HOST:7000 --key cluster.key --memory 2GiB --local 25% -- redis-server --save ''";
 
 /// Who handles the faults of a program.
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -110,6 +114,8 @@ pub(crate) struct RunArgs {
     /// seal+ encrypts them
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: String,
+    #[command(flatten)]
+    pub(crate) credential: CredentialArgs,
     /// Local memory that far pages may use at a time, in each process: a size, a percentage of --memory, or auto, as
     /// much as the program needs to be slowed down by no more than --slowdown
     #[arg(long, value_name = "SIZE|PCT|auto", default_value = "25%", value_parser = run_local)]

@@ -72,7 +72,8 @@ pub(crate) struct AppServerArgs {
     /// Where UDP requests arrive; port 0 takes a free one
     #[arg(long, help_heading = SERVER, value_name = "ADDR", default_value = "127.0.0.1:11311")]
     pub(crate) listen: SocketAddr,
-    /// Serve Prometheus metrics here, such as 127.0.0.1:9185, where yonder top looks; not served if not given
+    /// Serve Prometheus metrics here, such as 127.0.0.1:9185, where yonder top looks; not served if not given. With
+    /// --identity or --key over TLS, to operators and those who have the same
     #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) metrics: Option<String>,
     #[command(flatten)]

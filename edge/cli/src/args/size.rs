@@ -8,6 +8,8 @@ use yonder::Prefetch;
 use yonder::units::parse_bytes;
 use yonder_bench::policies::choice;
 
+use super::CredentialArgs;
+
 /// What `yonder size --help` ends with.
 const AFTER_HELP: &str = "\
 The program runs once, with all of its memory local, while a sample of its pages is watched. What it would miss with
@@ -23,6 +25,8 @@ pub(crate) struct SizeArgs {
     /// Far memory that the program could have: as of yonder run. May be given several times
     #[arg(long, value_name = "URL", default_value = "emu://?latency=2.5us&gbps=100")]
     pub(crate) far: Vec<String>,
+    #[command(flatten)]
+    pub(crate) credential: CredentialArgs,
     /// Predict for the kernel's swap on zram as well, which is set up for a moment to be measured: needs root
     #[arg(long)]
     pub(crate) zram: bool,

@@ -142,6 +142,7 @@ fn major_faults_per_operation(summary: &Summary, seconds: f64) -> Option<f64> {
 }
 
 fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
+    args.paging.credential.show()?;
     let Setup { paging, sched } = Setup::from(&args.paging);
     let MemoryArgs { far, size: memory, local } = args.paging.memory.clone();
     let mut settings = ArraySettings {

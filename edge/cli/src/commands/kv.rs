@@ -7,17 +7,19 @@ use std::sync::Arc;
 use yonder::sched::{SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{FarMemory, Region};
+use yonder_identity::Credential;
 use yonder_kv::{KvConfig, KvFrontend, KvHandler, KvServer, Shutdown, runtime_stats};
-
 use yonder_metrics::{Extra, ExtraKind, MetricsServer, Requests, Sample};
 
 use crate::args::KvArgs;
 use crate::commands::ctl::serve_settings;
+use crate::commands::metrics::{check_addresses, how_to_watch};
 use crate::setup::Setup;
 
 pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
-    let addresses = [Some(args.listen), args.udp].into_iter().flatten().map(|address| address.to_string());
-    args.open.check(addresses.chain(args.metrics.clone()))?;
+    let addresses = [Some(args.listen), args.udp].into_iter().flatten();
+    check_addresses(addresses, args.metrics.as_deref(), args.open, &args.paging.credential)?;
+    let credential = args.paging.credential.show_and_serve()?;
     let config = KvConfig {
         udp: args.udp,
         open: args.open.open,
@@ -31,7 +33,7 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
     let server = Server::bind(args, config)?;
     let shutdown = server.shutdown.clone();
     ctrlc::set_handler(move || shutdown.request())?;
-    let metrics = args.metrics.as_deref().map(|address| server.serve_metrics(address)).transpose()?;
+    let metrics = args.metrics.as_deref().map(|address| server.serve_metrics(address, credential)).transpose()?;
     let _settings = serve_settings(&server.far);
 
     let udp = server.udp.map_or_else(String::new, |address| format!(" and UDP {address}"));
@@ -43,7 +45,7 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
         server.far.url()
     );
     if let Some(metrics) = &metrics {
-        eprintln!("yonder kv: metrics on {0}; `yonder top --attach {0}` shows them", metrics.address());
+        eprintln!("yonder kv: {}", how_to_watch(metrics, &args.paging.credential));
     }
     server.run()?;
     Ok(ExitCode::SUCCESS)
@@ -95,8 +97,8 @@ impl Server {
         Ok(Self { far, address, udp, shutdown, stats: requests, sched, frontend, handler })
     }
 
-    /// Serves metrics of paging, requests and items until the result is dropped.
-    fn serve_metrics(&self, address: &str) -> anyhow::Result<MetricsServer> {
+    /// Serves metrics of paging, requests and items until the result is dropped, to members if there is a credential.
+    fn serve_metrics(&self, address: &str, credential: Option<Arc<Credential>>) -> anyhow::Result<MetricsServer> {
         let (far, requests, store) = (self.far.clone(), Arc::clone(&self.stats), Arc::clone(self.handler.store()));
         let sample = move || {
             let items = store.stats();
@@ -106,7 +108,7 @@ impl Server {
                 extra: item_metrics(&items),
             }
         };
-        Ok(yonder_metrics::serve(address, Arc::new(sample))?)
+        Ok(yonder_metrics::bind(address)?.serve(Arc::new(sample), credential)?)
     }
 
     /// Serves until the shutdown is requested. The calling thread becomes the dispatcher.

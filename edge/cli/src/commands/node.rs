@@ -14,6 +14,7 @@ use yonder_metrics::{Extra, ExtraKind, Sample, Tenant};
 use yonder_node::{BoundNode, ControllerConfig, Listen, Node, NodeConfig, NodeStats, Polling, TenantUse};
 use yonder_process::{Entered, User};
 
+use super::protection;
 use crate::args::{NodeArgs, SandboxArgs, as_user};
 
 pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
@@ -37,6 +38,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     let joined = args.controller.as_ref().map_or_else(String::new, |at| format!(", for the controller at {at}"));
     let (memory, addresses) = (format_bytes(args.memory), addresses.join(", "));
     eprintln!("yonder node: lending {memory} on {addresses}{joined}; Ctrl-C ends it");
+    eprintln!("yonder node: {}", protection::of_node(&args.credential, &args.listen.0));
     let for_metrics = Arc::clone(&node);
     let sample = move || {
         let mut extra = metrics(&for_metrics.stats());

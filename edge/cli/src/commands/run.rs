@@ -36,7 +36,7 @@ use yonder_preload_protocol::{
 };
 use yonder_uffd::{Delivery, Uffd};
 
-use self::process::{Part, Watched, is_gone};
+use self::process::{CredentialVariables, Part, Watched, is_gone};
 use self::report::{ReportFile, RunSummary};
 use self::uncovered::{Uncovered, Watch};
 use crate::args::RunArgs;
@@ -144,7 +144,7 @@ fn help(
 ) -> anyhow::Result<()> {
     let (ends, end) = program.watch()?;
     let library = find_library()?;
-    let Checked { local_bytes, guide, report } = match check(args, &library) {
+    let Checked { local_bytes, guide, report, credential } = match check(args, &library) {
         Ok(checked) => checked,
         Err(error) => {
             say(&format!("yonder: {error:#}"));
@@ -173,7 +173,7 @@ fn help(
     };
 
     let (board, began) = (Arc::new(board), Instant::now());
-    if !program.begin(&library, &settings, board.clone(), ends)? {
+    if !program.begin(&library, &credential, &settings, board.clone(), ends)? {
         // It has said why, or was ended before.
         return Ok(());
     }
@@ -252,10 +252,13 @@ struct Checked<'a> {
     local_bytes: u64,
     guide: Option<PathBuf>,
     report: Option<ReportFile<'a>>,
+    credential: CredentialVariables,
 }
 
 /// Says what cannot work before anything is started, and where the guide is.
 fn check<'a>(args: &'a RunArgs, library: &Path) -> anyhow::Result<Checked<'a>> {
+    args.credential.show()?;
+    let credential = args.credential.child_variables()?;
     let local_bytes = args.local_bytes()?;
     Config::with_local(local_bytes).check()?;
     program::check(&args.program[0])?;
@@ -282,7 +285,7 @@ fn check<'a>(args: &'a RunArgs, library: &Path) -> anyhow::Result<Checked<'a>> {
         ensure!(old.is_empty(), "--trace would write over {}: remove it, or name another file", old[0].display());
     }
     let report = args.report.as_ref().map(|path| ReportFile::check(path, args.faults.into())).transpose()?;
-    Ok(Checked { local_bytes, guide, report })
+    Ok(Checked { local_bytes, guide, report, credential })
 }
 
 /// The guide of this name, if a program can be run with it.

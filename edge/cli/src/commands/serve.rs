@@ -8,6 +8,7 @@ use yonder::sched::{Handler, SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{Config, FarMemory};
 use yonder_faiss::{Collection, Searcher};
+use yonder_identity::Credential;
 use yonder_metrics::{MetricsServer, Requests, Sample};
 use yonder_oltp::tpcc::{Scale, Tpcc};
 use yonder_rocksdb::{Rocks, Rows};
@@ -15,6 +16,7 @@ use yonder_serve::{Protocol, Served, UdpServer};
 
 use crate::args::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
 use crate::commands::ctl::serve_settings;
+use crate::commands::metrics::{check_addresses, how_to_watch};
 use crate::output::{Bar, with_bar};
 use crate::setup::Setup;
 
@@ -94,17 +96,24 @@ pub(crate) fn tpcc_scale(bytes: u64, shrink: u32) -> Scale {
     Scale::full(warehouses).shrunk(shrink)
 }
 
+/// What is served at, and who may look at the metrics.
+struct Bound {
+    udp: UdpServer,
+    credential: Option<Arc<Credential>>,
+}
+
 /// Binds the socket and checks the settings, before anything that takes long.
-fn prepare(args: &AppServerArgs) -> anyhow::Result<(UdpServer, SchedConfig, Config)> {
-    args.open.check(std::iter::once(args.listen.to_string()).chain(args.metrics.clone()))?;
+fn prepare(args: &AppServerArgs) -> anyhow::Result<(Bound, SchedConfig, Config)> {
+    check_addresses([args.listen], args.metrics.as_deref(), args.open, &args.paging.credential)?;
+    let credential = args.paging.credential.show_and_serve()?;
     let Setup { paging, sched } = Setup::of_server(&args.paging, args.busy_poll)?;
-    Ok((UdpServer::bind(args.listen)?, sched, paging))
+    Ok((Bound { udp: UdpServer::bind(args.listen)?, credential }, sched, paging))
 }
 
 /// Serves until Ctrl-C. The calling thread becomes the dispatcher. `what` is served, and `about` tells clients of it.
 fn serve_app<P, H, E>(
     args: &AppServerArgs,
-    server: UdpServer,
+    Bound { udp: server, credential }: Bound,
     (far, sched): (&FarMemory, &SchedConfig),
     (what, about): (&str, String),
     served: &Arc<Served<P, H>>,
@@ -117,7 +126,7 @@ where
     let shutdown = server.shutdown();
     ctrlc::set_handler(move || shutdown.request())?;
     let stats = Arc::<SchedStats>::default();
-    let metrics = args.metrics.as_deref().map(|address| serve_metrics(address, far, &stats)).transpose()?;
+    let metrics = args.metrics.as_deref().map(|address| serve_metrics(address, far, &stats, credential)).transpose()?;
     let _settings = serve_settings(far);
     eprintln!(
         "yonder serve: {what} of {} on UDP {}, {} local, far memory {}; Ctrl-C ends it",
@@ -127,16 +136,21 @@ where
         far.url()
     );
     if let Some(metrics) = &metrics {
-        eprintln!("yonder serve: metrics on {0}; `yonder top --attach {0}` shows them", metrics.address());
+        eprintln!("yonder serve: {}", how_to_watch(metrics, &args.paging.credential));
     }
     let mut frontend = server.into_frontend::<P>(about);
     Ok(serve(sched, far, served, &mut frontend, &stats)?)
 }
 
-/// Serves metrics of paging and requests until the result is dropped.
-fn serve_metrics(address: &str, far: &FarMemory, stats: &Arc<SchedStats>) -> anyhow::Result<MetricsServer> {
+/// Serves metrics of paging and requests until the result is dropped, to members if there is a credential.
+fn serve_metrics(
+    address: &str,
+    far: &FarMemory,
+    stats: &Arc<SchedStats>,
+    credential: Option<Arc<Credential>>,
+) -> anyhow::Result<MetricsServer> {
     let (far, stats) = (far.clone(), Arc::clone(stats));
     let sample =
         move || Sample { paging: Some(far.stats()), requests: Some(Requests::from(&*stats)), extra: Vec::new() };
-    Ok(yonder_metrics::serve(address, Arc::new(sample))?)
+    Ok(yonder_metrics::bind(address)?.serve(Arc::new(sample), credential)?)
 }

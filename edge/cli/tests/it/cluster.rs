@@ -186,3 +186,29 @@ fn a_cluster_with_strangers_is_run_by_its_members() {
     let refused = complaint(at, &[&nodes[..], &["--identity", "me.pem"]].concat());
     assert!(refused.contains("its certificate was revoked"), "{refused}");
 }
+
+#[test]
+fn what_serves_programs_takes_a_credential_of_theirs() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let at = folder.path();
+    says(at, &["cluster", "init"]);
+    for (role, name) in [("tenant", "app"), ("operator", "me")] {
+        says(at, &["cluster", "add", role, name]);
+    }
+    for server in [&["kv"][..], &["serve", "rocksdb"]] {
+        let typed = |more: &[&str]| complaint(at, &[server, more].concat());
+        let near = |more: &[&str]| typed(&[&["--listen", "127.0.0.1:0"], more].concat());
+        let missing = near(&["--key", "none.key"]);
+        assert!(missing.starts_with("yonder: none.key: "), "{missing}");
+        let wrong = near(&["--identity", "me.pem"]);
+        assert!(wrong.contains("is the identity of an operator, and a tenant is needed"), "{wrong}");
+        // Its metrics can ask who looks, and its own port cannot.
+        let metrics = near(&["--metrics", "0.0.0.0:0"]);
+        assert!(metrics.contains("0.0.0.0:0 is reached from other machines"), "{metrics}");
+        assert!(metrics.contains("or --identity FILE or --key FILE"), "{metrics}");
+        let own = typed(&["--listen", "0.0.0.0:0", "--identity", "app.pem"]);
+        assert!(own.contains("0.0.0.0:0 is reached from other machines") && !own.contains("--identity"), "{own}");
+        let both = yonder(at, &[server, &["--identity", "app.pem", "--key", "cluster.key"]].concat());
+        assert_eq!(both.status.code(), Some(2), "{both:?}");
+    }
+}

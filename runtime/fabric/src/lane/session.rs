@@ -49,14 +49,14 @@ impl Traffic {
 }
 
 impl NodeSession {
-    /// One whose lanes show this credential, or none, and protect each message like this. By default it is the one that
-    /// the environment names, and messages are encrypted.
+    /// One whose lanes show this credential, or none, and protect each message like this. By default it is the
+    /// process's ([`Credential::of_process`]), and messages are encrypted.
     #[must_use]
     pub fn with(credential: Option<Arc<Credential>>, protection: Protection) -> Self {
         Self { sessions: Sessions::of(credential, protection), ..Self::default() }
     }
 
-    /// One whose lanes show what the environment names, if it does, and protect each message like this.
+    /// One whose lanes show what the process shows, if it does, and protect each message like this.
     #[must_use]
     pub fn protecting(protection: Protection) -> Self {
         Self { sessions: Sessions::protecting(protection), ..Self::default() }

@@ -66,7 +66,12 @@ fn a_server_has_the_role_that_is_asked_for() {
     let (node, tenant) = (world.load(Role::Node, "n1"), world.load(Role::Tenant, "t1"));
     let told = said(shake(&client, &node, Role::Controller).0);
     assert!(told.contains("of another role"), "{told}");
-    let told = said(shake(&client, &tenant, Role::Tenant).0);
+    for other in [Role::Node, Role::Controller] {
+        let told = said(shake(&client, &tenant, other).0);
+        assert!(told.contains("of another role"), "{told}");
+    }
+    assert_eq!(shake(&client, &tenant, Role::Tenant).0.unwrap().1.name(), Some("t1"), "for its metrics");
+    let told = said(shake(&tenant, &client, Role::Operator).0);
     assert!(told.contains("serves no one"), "{told}");
 }
 

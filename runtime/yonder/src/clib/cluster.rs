@@ -46,14 +46,14 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Makes an address space.
     pub(super) fn create(addresses: &str, spin: Duration) -> Result<Self, ClibError> {
-        let mut controller = ControllerClient::new(addresses, spin).with_credential_of_environment()?;
+        let mut controller = ControllerClient::new(addresses, spin).with_credential_of_process()?;
         let space = controller.create_space()?;
         Ok(Self::new(controller, space.pid, space.keys.owner, Some(space.keys), space.region_bytes))
     }
 
     /// Uses the address space of another process.
     pub(super) fn open(addresses: &str, spin: Duration, pid: u32, key: u128) -> Result<Self, ClibError> {
-        let mut controller = ControllerClient::new(addresses, spin).with_credential_of_environment()?;
+        let mut controller = ControllerClient::new(addresses, spin).with_credential_of_process()?;
         let (pid, key) = (Pid(pid), Key(key));
         let opened = controller.open(pid, key)?;
         Ok(Self::new(controller, pid, key, None, opened.region_bytes))

@@ -1,9 +1,13 @@
-//! A cluster whose members have identities, as the guide makes one: what its servers count is for its operators.
+//! A cluster whose members have identities or a key, as the guide makes one: what its servers count is for its
+//! operators, and what a program shows is typed or stands in its environment.
 
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Output};
 
-use yonder_e2e::{Ended, Process, Yonder};
+use yonder_e2e::{Client, Content, Ended, Process, Yonder};
+
+/// A server with eight times as much far memory as local memory.
+const KV: [&str; 7] = ["kv", "--listen", "127.0.0.1:0", "--memory", "32MiB", "--local", "4MiB"];
 
 /// The files of an authority and its members, made by the command itself.
 struct Members {
@@ -37,9 +41,31 @@ impl Members {
     }
 
     fn top(&self, server: &mut Process, shown: &[&str]) -> Ended {
-        let at = server.metrics_address().to_string();
-        self.yonder.run(&[&["top", "--once", "--interval", "10ms", "--attach", &at], shown].concat())
+        top(self.yonder, server, shown)
     }
+}
+
+/// One look at what a server counts.
+fn top(yonder: Yonder, server: &mut Process, shown: &[&str]) -> Ended {
+    let at = server.metrics_address().to_string();
+    yonder.run(&[&["top", "--once", "--interval", "10ms", "--attach", &at], shown].concat())
+}
+
+/// Writes lines to a file, and returns them sorted.
+fn write_words(path: &str) -> Vec<String> {
+    let mut lines: Vec<String> =
+        (0..200_000u32).map(|number| format!("{:08x} word", number.wrapping_mul(2_654_435_761))).collect();
+    std::fs::write(path, lines.join("\n") + "\n").expect("the folder is writable");
+    lines.sort_unstable();
+    lines
+}
+
+/// Fails unless a program that sorts has printed what it should, and had its memory far.
+fn assert_sorted(ended: &Output, sorted: &[String]) {
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(0), "{said}");
+    assert!(String::from_utf8_lossy(&ended.stdout).lines().eq(sorted.iter().map(String::as_str)), "{said}");
+    assert!(said.contains("MiB fetched"), "{said}");
 }
 
 #[test]
@@ -86,12 +112,7 @@ fn six_commands_make_a_cluster_that_a_program_uses() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let file = |name: &str| folder.path().join(name).display().to_string();
     let (key, state, words) = (file("cluster.key"), file("state"), file("words"));
-    let lines: Vec<String> =
-        (0..200_000u32).map(|number| format!("{:08x} word", number.wrapping_mul(2_654_435_761))).collect();
-    std::fs::write(&words, lines.join("\n") + "\n").expect("the folder is writable");
-    // Not one of the six.
-    let mut sorted = lines;
-    sorted.sort_unstable();
+    let sorted = write_words(&words);
 
     assert_eq!(yonder.run(&["cluster", "key", &key]).code, Some(0));
     let flags = ["controller", "--listen", "tcp://127.0.0.1:0", "--state", &state, "--key", &key];
@@ -120,14 +141,104 @@ fn six_commands_make_a_cluster_that_a_program_uses() {
         command.env("LC_ALL", "C").envs(key.map(|key| ("YONDER_KEY", key)));
         command.output().expect("it starts")
     };
-    let ended = run(Some(&key));
-    let said = String::from_utf8_lossy(&ended.stderr);
-    assert_eq!(ended.status.code(), Some(0), "{said}");
-    assert!(String::from_utf8_lossy(&ended.stdout).lines().eq(sorted.iter().map(String::as_str)), "{said}");
-    assert!(said.contains("MiB fetched"), "{said}");
+    assert_sorted(&run(Some(&key)), &sorted);
     let refused = run(None);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(2) && said.contains("YONDER_KEY=FILE"), "{said}");
     let listed = yonder.run(&["controller", "nodes", "--at", &at, "--key", &key]);
     assert_eq!(listed.stdout.matches("serving").count(), 3, "{}", listed.stdout);
+}
+
+/// Far memory at a node that asks who connects, and metrics that ask as well.
+#[test]
+fn a_key_that_is_typed_opens_nodes_to_kv_and_closes_its_metrics() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let key = folder.path().join("cluster.key").display().to_string();
+    assert_eq!(yonder.run(&["cluster", "key", &key]).code, Some(0));
+    let node = yonder.serve(&["node", "--listen", "udp://127.0.0.1:0", "--memory", "256MiB", "--key", &key]);
+    let far = node.url("udp");
+    let flags = [&KV[..], &["--far", &far, "--metrics"]].concat();
+    let refused = yonder.run(&[&flags[..], &["127.0.0.1:0"]].concat());
+    assert!(refused.complaint(1).contains("YONDER_KEY=FILE"), "{refused:?}");
+    let refused = yonder.run(&[&flags[..], &["0.0.0.0:0"]].concat());
+    assert!(refused.complaint(1).contains("--identity FILE or --key FILE"), "{refused:?}");
+
+    // Metrics that other machines reach, and not open.
+    let mut server = yonder.serve(&[&flags[..], &["0.0.0.0:0", "--key", &key]].concat());
+    let said = server.wait_for("metrics on ");
+    assert!(said.ends_with(&format!(" --key {key}` shows them")), "{said}");
+    let content = Content { name: "typed", keys: 20_000, value_bytes: 1000 };
+    let mut client = Client::connect(server.address());
+    client.fill(&content, 0..content.keys, 1);
+    client.verify(&content, 0..content.keys, 1);
+    let stats = client.stats();
+    assert!(stats.number("fetched_bytes") > 0 && stats.number("paging_errors") == 0);
+    let seen = top(yonder, &mut server, &["--key", &key]);
+    assert!(seen.code == Some(0) && seen.stdout.contains("kv gets"), "{seen:?}");
+    let refused = top(yonder, &mut server, &[]);
+    let complaint = refused.complaint(1);
+    assert!(complaint.contains("asks who you are") && complaint.contains("--key FILE"), "{complaint}");
+    let ended = server.stop();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn metrics_of_a_tenant_are_for_operators_and_for_itself() {
+    let Some(yonder) = Yonder::ready() else { return };
+    let members = Members::new();
+    let (node, app, other) = (members.add("node", "n1"), members.add("tenant", "app"), members.add("tenant", "other"));
+    let operator = members.add("operator", "me");
+    let flags = ["node", "--listen", "tcp://127.0.0.1:0", "--memory", "256MiB", "--identity", &node];
+    let far = yonder.serve(&flags);
+    let url = far.url("tcp");
+    let flags = [&KV[..], &["--far", &url, "--metrics", "127.0.0.1:0"]].concat();
+    let refused = yonder.run(&[&flags[..], &["--identity", &operator]].concat());
+    assert!(refused.complaint(1).contains("of an operator, and a tenant is needed"), "{refused:?}");
+    let mut server = yonder.serve(&[&flags[..], &["--identity", &app]].concat());
+    assert_eq!(Client::connect(server.address()).set("key", b"value"), "STORED");
+    for shown in [&operator, &app] {
+        let seen = members.top(&mut server, &["--identity", shown]);
+        assert!(seen.code == Some(0) && seen.stdout.contains("kv sets"), "{seen:?}");
+    }
+    let refused = members.top(&mut server, &["--identity", &other]);
+    assert!(refused.complaint(1).contains("to operators, and not to tenant other"), "{refused:?}");
+}
+
+/// A key that is named from the folder in which the run was started once was looked for where the program had gone.
+#[test]
+fn a_program_that_changes_its_folder_finds_the_key_of_its_run() {
+    let Some(yonder) = Yonder::ready_to_run() else { return };
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (key, words) = (file("cluster.key"), file("words"));
+    let sorted = write_words(&words);
+    assert_eq!(yonder.run(&["cluster", "key", &key]).code, Some(0));
+    let node = yonder.serve(&["node", "--listen", "udp://127.0.0.1:0", "--memory", "512MiB", "--key", &key]);
+    let far = node.url("udp");
+    let script = format!("cd / && exec sort --parallel=1 -S 64M '{words}'");
+    let start = |command: &str, flags: &[&str], variables: &[(&str, &str)]| {
+        let mut start = Command::new(yonder.path());
+        start.current_dir(folder.path()).args([command, "--far", &far, "--memory", "256MiB"]).args(flags);
+        start.args(["--", "sh", "-c", &script]);
+        start.env_remove("YONDER_IDENTITY").env_remove("YONDER_KEY").env("LC_ALL", "C");
+        start.envs(variables.iter().copied()).output().expect("it starts")
+    };
+    let local = ["--local", "8MiB"];
+    let typed = ["--local", "8MiB", "--key", "cluster.key"];
+    assert_sorted(&start("run", &typed, &[]), &sorted);
+    assert_sorted(&start("run", &local, &[("YONDER_KEY", "cluster.key")]), &sorted);
+    // What is typed counts, whatever the environment names.
+    assert_sorted(&start("run", &typed, &[("YONDER_IDENTITY", "none.pem"), ("YONDER_KEY", "none.key")]), &sorted);
+    let refused = start("run", &["--key", "none.key"], &[("YONDER_KEY", "cluster.key")]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.starts_with("yonder: none.key: "), "{said}");
+
+    let sized = start("size", &["--points", "2", "--key", "cluster.key"], &[]);
+    let said = String::from_utf8_lossy(&sized.stderr);
+    assert!(sized.status.code() == Some(0) && said.contains(&format!("with {far}")), "{said}");
+    assert!(String::from_utf8_lossy(&sized.stdout).lines().eq(sorted.iter().map(String::as_str)), "{said}");
+    let refused = start("size", &["--points", "2"], &[]);
+    let said = String::from_utf8_lossy(&refused.stderr);
+    assert!(refused.status.code() == Some(2) && said.contains("YONDER_KEY=FILE"), "{said}");
 }

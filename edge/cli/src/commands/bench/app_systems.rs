@@ -29,6 +29,7 @@ const QUANTUM: Duration = Duration::from_micros(5);
 const BESIDE_MEASURED: f64 = 0.5;
 
 pub(super) fn kv(args: &KvBenchArgs) -> anyhow::Result<()> {
+    args.app.paging.credential.show()?;
     let bar = Bar::new("bench kv");
     let cache = Cache::prepare(memory(&args.app), args.value_size as usize, &mut |what, share| bar.show(what, share))?;
     let describe = |details: &StoreDetails| {
@@ -39,6 +40,7 @@ pub(super) fn kv(args: &KvBenchArgs) -> anyhow::Result<()> {
 }
 
 pub(super) fn rocksdb(args: &RocksdbArgs) -> anyhow::Result<()> {
+    args.app.paging.credential.show()?;
     let bar = Bar::new("bench rocksdb");
     let mix = RocksMix { scans: args.scans, scan_rows: args.scan_rows };
     let tables = Tables::prepare(memory(&args.app), &mut |what, share| bar.show(what, share))?;
@@ -50,6 +52,7 @@ pub(super) fn rocksdb(args: &RocksdbArgs) -> anyhow::Result<()> {
 }
 
 pub(super) fn tpcc(args: &TpccArgs) -> anyhow::Result<()> {
+    args.app.paging.credential.show()?;
     let bar = Bar::new("bench tpcc");
     let scale = tpcc_scale(args.app.paging.memory.size, args.shrink);
     let mut sized = args.app.paging.clone();
@@ -64,6 +67,7 @@ pub(super) fn tpcc(args: &TpccArgs) -> anyhow::Result<()> {
 }
 
 pub(super) fn vector(args: &VectorArgs) -> anyhow::Result<()> {
+    args.app.paging.credential.show()?;
     let bar = Bar::new("bench vector");
     let settings = SearchSettings { lists: args.lists, probes: args.probes, neighbours: args.neighbours };
     let lists = Lists::prepare(memory(&args.app), settings, &mut |what, share| bar.show(what, share))?;

@@ -16,6 +16,7 @@ use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Sample, Tena
 use yonder_placement::{Config, NodeCondition, NodeView, TenantView};
 
 use crate::args::{ServeArgs, as_user};
+use crate::commands::protection;
 
 /// Where all that controllers keep in etcd is.
 const ETCD_PREFIX: &str = "yonder/";
@@ -63,6 +64,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
         "yonder controller: nodes and clients at tcp://{listens}, regions of {}, state in {place}; Ctrl-C ends it",
         format_bytes(args.region_size)
     );
+    eprintln!("yonder controller: {}", protection::of_network(&args.credential, &[listens.to_string()]));
     if let Some(metrics) = &metrics {
         eprintln!("yonder controller: metrics on {}", metrics.address());
     }

@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -30,6 +30,9 @@ const GO: u8 = 0;
 const END: u8 = 0;
 /// What the process says if it could not become the program.
 const NOT_EXECUTED: u8 = 1;
+
+/// Variables that name a credential's file, with its path; without one those that the program must not have.
+pub(super) type CredentialVariables = [(&'static str, Option<PathBuf>); 2];
 
 /// Which of the two this process is.
 pub(super) enum Part {
@@ -123,11 +126,12 @@ impl Watched {
         Ok((ends, heard))
     }
 
-    /// Has the process become the program, with this library and these settings, whose board tells of its end. Whether
-    /// it has.
+    /// Has the process become the program, with this library, this credential and these settings, whose board tells of
+    /// its end. Whether it has.
     pub(super) fn begin(
         &mut self,
         library: &Path,
+        credential: &CredentialVariables,
         settings: &Settings,
         board: Arc<SharedStats>,
         ends: Sender<()>,
@@ -140,7 +144,7 @@ impl Watched {
         });
         waits.context("the helper can have no threads")?;
         self.has_begun.store(true, Ordering::Release);
-        let is_told = self.link.write_all(&environment(library, settings)).is_ok();
+        let is_told = self.link.write_all(&environment(library, credential, settings)).is_ok();
         let is_told = is_told && self.link.shutdown(Shutdown::Write).is_ok();
         Ok(is_told && self.link.read(&mut [0]).is_ok_and(|read| read == 0))
     }
@@ -153,16 +157,21 @@ impl Watched {
 
 /// What the program's environment has beside this process's: variables with their values, and those that it must not
 /// have.
-fn environment(library: &Path, settings: &Settings) -> Vec<u8> {
+fn environment(library: &Path, credential: &CredentialVariables, settings: &Settings) -> Vec<u8> {
     let mut preload = library.as_os_str().to_owned();
     if let Some(others) = std::env::var_os("LD_PRELOAD").filter(|others| !others.is_empty()) {
         preload.push(":");
         preload.push(others);
     }
     let mut text = [&[GO], b"LD_PRELOAD=".as_slice(), preload.as_bytes(), &[END]].concat();
-    for (name, value) in settings.variables() {
-        let value = value.map(|value| format!("={value}")).unwrap_or_default();
-        text.extend([name.as_bytes(), value.as_bytes(), &[END]].concat());
+    let settings = settings.variables().map(|(name, value)| (name, value.map(OsString::from)));
+    let credential = credential.iter().map(|(name, path)| (*name, path.clone().map(PathBuf::into_os_string)));
+    for (name, value) in settings.into_iter().chain(credential) {
+        text.extend(name.as_bytes());
+        if let Some(value) = value {
+            text.extend([b"=", value.as_bytes()].concat());
+        }
+        text.push(END);
     }
     text
 }

@@ -22,7 +22,7 @@ use yonder_report::{Line, Picture, Quantity, picture_svg};
 use yonder_sizing::{Costs, Curve, Point, Replayed, Sample};
 use yonder_uffd::{Delivery, Uffd};
 
-use super::process::Watched;
+use super::process::{CredentialVariables, Watched};
 use super::{SummaryFile, USAGE, become_program, find_library, folder_of_run, program, say, title_of, watch};
 use crate::args::SizeArgs;
 
@@ -52,11 +52,14 @@ fn help(
 ) -> anyhow::Result<()> {
     let (ends, end) = program.watch()?;
     let library = find_library()?;
-    if let Err(error) = check(args) {
-        say(&format!("yonder: {error:#}"));
-        program.refuse(USAGE);
-        return Ok(());
-    }
+    let credential = match check(args) {
+        Ok(credential) => credential,
+        Err(error) => {
+            say(&format!("yonder: {error:#}"));
+            program.refuse(USAGE);
+            return Ok(());
+        }
+    };
     let folder = folder_of_run("size", program)?;
     let watching = watching()?;
     let measured = args.far.iter().map(|url| Ok((url.clone(), costs(url, args.prefetch, watching)?)));
@@ -86,7 +89,7 @@ fn help(
         process: program.id(),
     };
     let (board, began) = (Arc::new(board), Instant::now());
-    if !program.begin(&library, &settings, board.clone(), ends)? {
+    if !program.begin(&library, &credential, &settings, board.clone(), ends)? {
         return Ok(());
     }
     let (uncovered, _) = watch(program, &end, &board, None, draws);
@@ -147,8 +150,10 @@ fn doubts(watched_share: f64, read: &[Sample]) -> Vec<String> {
     doubts
 }
 
-/// Says what cannot work before anything is started.
-fn check(args: &SizeArgs) -> anyhow::Result<()> {
+/// Says what cannot work before anything is started, and what the program is to show.
+fn check(args: &SizeArgs) -> anyhow::Result<CredentialVariables> {
+    args.credential.show()?;
+    let credential = args.credential.child_variables()?;
     Config::with_local(args.memory).check()?;
     program::check(&args.program[0])?;
     Uffd::open_for(Delivery::Signal)?;
@@ -160,7 +165,7 @@ fn check(args: &SizeArgs) -> anyhow::Result<()> {
         let is_svg = path.extension().is_some_and(|extension| extension == "svg");
         ensure!(is_svg, "--picture draws an SVG: name a file that ends with .svg, not {shown}");
     }
-    Ok(())
+    Ok(credential)
 }
 
 /// What is predicted; the fields are a contract with scripts.
