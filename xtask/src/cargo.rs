@@ -37,6 +37,11 @@ pub(crate) fn made(messages: &str, target: &str, ending: &str) -> Result<PathBuf
     found.ok_or_else(|| format!("cargo has made no {target}{ending}"))
 }
 
+/// Where cargo builds.
+pub(crate) fn target_folder(root: &Path) -> PathBuf {
+    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,9 +55,4 @@ mod tests {
         let message = finish(&mut Command::new("/no/such/program")).unwrap_err();
         assert!(message.starts_with("program: "), "{message}");
     }
-}
-
-/// Where cargo builds.
-pub(crate) fn target_folder(root: &Path) -> PathBuf {
-    std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |folder| root.join(folder))
 }

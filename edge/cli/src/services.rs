@@ -93,6 +93,16 @@ fn servers_serve_members_alone_and_no_example_opens_one_to_all() {
     }
 }
 
+/// What the node's threads ask for after they have started, and its own filter allows.
+#[test]
+fn the_filter_of_the_node_has_what_its_threads_need() {
+    let node = include_str!("../systemd/yonder-node.service");
+    let filters = || node.lines().filter_map(|line| line.strip_prefix("SystemCallFilter="));
+    let denied = filters().position(|filter| filter.starts_with('~')).expect("some are denied");
+    let allowed: Vec<&str> = filters().skip(denied + 1).flat_map(str::split_whitespace).collect();
+    assert_eq!(allowed, ["setpriority", "sched_setaffinity"]);
+}
+
 #[test]
 fn servers_that_others_reach_have_nothing_that_they_do_not_need() {
     const HELD: [(&str, &str); 12] = [

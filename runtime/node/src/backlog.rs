@@ -118,6 +118,11 @@ impl Backlog {
         self.rounds.len() == 0
     }
 
+    /// How many have something here.
+    pub(crate) fn parties(&self) -> usize {
+        self.rounds.waiting_parties()
+    }
+
     /// Forgives debts if there is nothing: the next backlog may begin much later.
     pub(crate) fn forgive(&mut self) {
         if self.is_empty() {

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use yonder_board::SlowPath;
 use yonder_process::{Sandbox, User};
 
+use crate::cpus::Cpus;
 use crate::listen::Listen;
 use crate::{Node, NodeConfig, NodeError, Sockets, controller, sandbox};
 
@@ -17,14 +18,17 @@ pub struct BoundNode {
     pub(crate) config: NodeConfig,
     pub(crate) sockets: Sockets,
     pub(crate) stream_threads: usize,
+    pub(crate) cpus: Option<Cpus>,
     pub(crate) slow: SlowPath,
 }
 
 impl BoundNode {
     /// Makes the threads, joins the controller if there is one, and serves.
     pub fn serve(self) -> Result<Node, NodeError> {
-        let Self { mut node, config, sockets, stream_threads, slow } = self;
-        node.run(&config, sockets, stream_threads, slow)?;
+        let Self { mut node, config, sockets, stream_threads, cpus, slow } = self;
+        // Threads begin on the CPUs of the one that starts them.
+        let _left = cpus.as_ref().map(Cpus::leave);
+        node.run(&config, sockets, stream_threads, cpus.clone(), slow)?;
         let join = |at| controller::join(&node.shared, at, config.credential.clone(), &node.addresses);
         node.link = config.controller.as_ref().map(join).transpose()?;
         Ok(node)

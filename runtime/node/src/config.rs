@@ -11,6 +11,7 @@ use yonder_units::Narrow;
 use yonder_wire::LEASE_MS_MAX;
 
 use crate::controller::ControllerConfig;
+use crate::cpus::CpuList;
 use crate::error::NodeError;
 use crate::listen::Listen;
 use crate::polling::Polling;
@@ -40,6 +41,8 @@ pub struct NodeConfig {
     /// Data threads for datagrams, and as many for streams; `None` takes half of the CPUs, at least one and at most
     /// eight.
     pub data_threads: Option<NonZeroUsize>,
+    /// CPUs that data threads run on, and no other threads of the node do; `None` leaves it to the kernel.
+    pub data_cpus: Option<CpuList>,
     /// What data threads do while there is nothing to do.
     pub polling: Polling,
     /// The controller that the node serves, if it is one of several.
@@ -66,6 +69,7 @@ impl NodeConfig {
             memory_bytes,
             page_bytes: None,
             data_threads: None,
+            data_cpus: None,
             polling: Polling::default(),
             controller: None,
             credential: None,

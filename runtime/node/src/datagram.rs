@@ -35,6 +35,8 @@ const TAKEN_MAX: usize = 256;
 /// ways: the next one waits for no more of them.
 const CROWDED_MAX: usize = 8;
 const CROWDED_BYTES: usize = 32 << 10;
+/// Bytes with which it ends where one sender is alone.
+const ALONE_BYTES: usize = 256 << 10;
 /// Whoever is so far beyond its limit is not even answered.
 const DEAF_AFTER: Nanos = 250_000_000;
 
@@ -68,7 +70,7 @@ pub(crate) fn serve(server: Server, socket: &Arc<UdpSocket>, polling: Polling) {
                 let are_more_than = |most: usize| received.datagrams().nth(most).is_some();
                 let is_crowded = desk.crowd.is_there(yonder_clock::now()) && are_more_than(CROWDED_MAX);
                 // Who comes behind so many waits for all of them, though there was no crowd.
-                let is_flooded = filled == BATCH_DATAGRAMS && are_more_than(TAKEN_MAX);
+                let is_flooded = are_more_than(TAKEN_MAX);
                 if has_backlog || is_crowded || is_flooded {
                     desk.take_in(&mut received, filled);
                     desk.serve_backlog();
@@ -172,7 +174,10 @@ impl Desk<'_> {
         let mut visit = Server::begin(&shared, self.server.number());
         let now = yonder_clock::now();
         let (mut last, mut bytes) = (None, 0);
-        for _ in 0..CROWDED_MAX {
+        // Who is alone in it has as much at once as without it, so that it costs no more than to look for others.
+        let is_alone = self.backlog.parties() <= 1;
+        let (items_max, bytes_max) = if is_alone { (TAKEN_MAX, ALONE_BYTES) } else { (CROWDED_MAX, CROWDED_BYTES) };
+        for _ in 0..items_max {
             let Some((source, Stored { from, account, what })) = self.backlog.next() else { break };
             if last.replace(source).is_some_and(|last| last != source) {
                 // Answers, which are counted before, wait for no one else's requests.
@@ -191,7 +196,7 @@ impl Desk<'_> {
                 What::Refuse(request, code) => self.refuse(&request, code, &from, now, &mut batch),
             }
             self.backlog.charge(source, batch.bytes().saturating_sub(spent));
-            if bytes + batch.bytes() >= CROWDED_BYTES {
+            if bytes + batch.bytes() >= bytes_max {
                 break;
             }
         }

@@ -22,6 +22,18 @@ pub enum NodeError {
         format_bytes(*.0)
     )]
     PageSize(u64),
+    /// A CPU that is not there, or that the node may not use.
+    #[error("there is no CPU {cpu} that the node may use: type others for --data-cpus (nproc counts them)")]
+    NoCpu {
+        /// Its number.
+        cpu: usize,
+    },
+    /// All CPUs for data threads.
+    #[error("--data-cpus {typed} leaves none for the node's other threads: type fewer, or leave it out")]
+    AllCpus {
+        /// As it was typed.
+        typed: String,
+    },
     /// More pages than can be numbered.
     #[error("{0} pages are more than a node can have: type a larger --page-size or a smaller --memory")]
     TooManyPages(u64),

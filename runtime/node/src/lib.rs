@@ -39,6 +39,7 @@ mod connection;
 mod connections;
 mod control;
 mod controller;
+mod cpus;
 mod crash;
 mod crowd;
 mod datagram;
@@ -87,6 +88,7 @@ use yonder_wire::Welcome;
 
 use config::SILENT_DIVISOR;
 use connections::Connections;
+use cpus::Cpus;
 use errand::Errands;
 use event_loop::{EventLoop, Inbox, Poll};
 use extend::Extension;
@@ -102,6 +104,7 @@ use turns::Party;
 pub use bound::BoundNode;
 pub use config::NodeConfig;
 pub use controller::ControllerConfig;
+pub use cpus::{CpuList, NoCpuList};
 pub use error::NodeError;
 pub use listen::{Listen, ListenError, parse_listen};
 pub use polling::Polling;
@@ -195,6 +198,7 @@ impl Node {
         if config.memory_bytes == 0 {
             return Err(NodeError::NoMemory);
         }
+        let cpus = config.data_cpus.as_ref().map(Cpus::of).transpose()?;
         let (mut addresses, mut socket_paths) = (Vec::new(), Vec::new());
         let sockets = bind(&config, &mut addresses, &mut socket_paths)?;
         let has_streams = sockets.listeners.iter().any(Listener::serves);
@@ -209,7 +213,7 @@ impl Node {
             socket_paths,
             link: None,
         };
-        Ok(BoundNode { node, config, sockets, stream_threads, slow })
+        Ok(BoundNode { node, config, sockets, stream_threads, cpus, slow })
     }
 
     /// Starts the threads. Data threads have numbers from 0; those for datagrams come first.
@@ -218,8 +222,17 @@ impl Node {
         config: &NodeConfig,
         sockets: Sockets,
         stream_threads: usize,
+        cpus: Option<Cpus>,
         slow: SlowPath,
     ) -> Result<(), NodeError> {
+        let cpus = Arc::new(cpus);
+        let data = |body: Box<dyn FnOnce() + Send>| {
+            let cpus = Arc::clone(&cpus);
+            move || {
+                cpus.iter().for_each(Cpus::take);
+                body();
+            }
+        };
         let (shared, polling) = (Arc::clone(&self.shared), config.polling);
         // Each thread that answers has a number of its own.
         let extend = sockets.datagrams.len() + stream_threads;
@@ -235,14 +248,14 @@ impl Node {
         let first_stream = sockets.datagrams.len();
         for (number, socket) in sockets.datagrams.into_iter().enumerate() {
             let server = Server::new(Arc::clone(&self.shared), number);
-            self.spawn("yonder-datagram", move || datagram::serve(server, &socket, polling))?;
+            self.spawn("yonder-datagram", data(Box::new(move || datagram::serve(server, &socket, polling))))?;
         }
         let mut homes = Vec::with_capacity(stream_threads);
         for number in first_stream..first_stream + stream_threads {
             let poll = self.poll()?;
             homes.push((number.narrow_u32(), Arc::clone(&poll.inbox)));
             let server = Server::new(Arc::clone(&self.shared), number);
-            self.spawn("yonder-stream", move || EventLoop::new(server, poll).serve(polling))?;
+            self.spawn("yonder-stream", data(Box::new(move || EventLoop::new(server, poll).serve(polling))))?;
         }
         if !sockets.listeners.is_empty() {
             let (shared, poll, listeners) = (Arc::clone(&self.shared), self.poll()?, sockets.listeners);

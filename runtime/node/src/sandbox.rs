@@ -168,6 +168,8 @@ fn with_arguments() -> Vec<Call> {
         Call::any(libc::SYS_prlimit64).with(0, 0).masked(2, u64::MAX, 0),
         // A thread makes itself less urgent.
         Call::any(libc::SYS_setpriority).with(0, libc::PRIO_PROCESS).with(1, 0).with(2, NICE.cast_unsigned()),
+        // A thread chooses among the CPUs that the node may use.
+        Call::any(libc::SYS_sched_setaffinity).with(0, 0),
         Call::any(libc::SYS_ioctl).with(1, FIONBIO),
         Call::any(libc::SYS_prctl).with(0, libc::PR_SET_NAME.cast_unsigned()),
         Call::any(libc::SYS_prctl).with(0, libc::PR_SET_VMA.cast_unsigned()),

@@ -32,16 +32,20 @@ pub(crate) fn begin(shared: &Arc<Shared>, socket: OwnedFd, source: Source, ip: I
         refused(shared, ip, &"too many are under way");
         return;
     };
-    let shared = Arc::clone(shared);
+    let (spawner, shared) = (Arc::clone(shared), Arc::clone(shared));
     let serve = move || {
-        // A limit of the system's, if it is refused, and no reason to make none.
-        let _ = rustix::process::setpriority_process(None, NICE);
+        // A filter of the system's, if it is refused, and no reason to make none.
+        if let Err(errno) = rustix::process::setpriority_process(None, NICE)
+            && shared.doors.may_tell(yonder_clock::now())
+        {
+            tracing::warn!("making sessions is as urgent as reads and writes: {errno}");
+        }
         if let Err(cause) = make(&shared, &place, TcpStream::from(socket), ip) {
             refused(&shared, ip, &cause);
         }
     };
     if let Err(error) = std::thread::Builder::new().name("yonder-session".to_owned()).spawn(serve) {
-        tracing::error!("no thread can be started to make a session: {error}");
+        refused(&spawner, ip, &format_args!("no thread can be started: {error}"));
     }
 }
 

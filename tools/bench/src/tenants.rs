@@ -25,7 +25,7 @@ use yonder_client::{Operation, Outcome};
 use yonder_fabric::lane::{CallError, Data, Lane, NodeAddress, NodeSession, call};
 use yonder_identity::{Authority, Credential, Role};
 use yonder_load::LatencyRecorder;
-use yonder_node::{Listen, Node, NodeConfig};
+use yonder_node::{CpuList, Listen, Node, NodeConfig};
 use yonder_session::Protection;
 use yonder_wire::{AllocateRequest, Backing, Body, Header, Kind, Permission};
 
@@ -102,6 +102,9 @@ pub struct Settings {
     /// Node, victim and twin come before the threads of attacks, as on CPUs of their own; as root
     #[arg(long, help_heading = BENCHMARK)]
     pub own_cpus: bool,
+    /// CPUs that the node's data threads have alone, such as 0
+    #[arg(long, help_heading = BENCHMARK, value_name = "LIST")]
+    pub data_cpus: Option<CpuList>,
     /// What the victim is measured beside, in turn
     #[arg(long, help_heading = BENCHMARK, value_name = "ATTACKS", value_delimiter = ',')]
     #[arg(default_values_t = Attack::ALL)]
@@ -133,6 +136,8 @@ pub struct TenantsResult {
     pub attackers: usize,
     /// Whether node, victim and twin came before the threads of attacks.
     pub own_cpus: bool,
+    /// CPUs that the node's data threads had alone.
+    pub data_cpus: Option<String>,
     /// Turns.
     pub turns: usize,
     /// What it got done per second, reads, spaces or calls ...
@@ -147,6 +152,8 @@ pub struct TenantsResult {
     pub p99_us: f64,
     /// The 99th percentile in the worst turn.
     pub p99_us_max: f64,
+    /// 99.9th percentile.
+    pub p999_us: f64,
     /// What it got done per second as a part of that beside the twin.
     pub of_fair_share: f64,
     /// The 99th percentile as a multiple of that alone ...
@@ -201,7 +208,7 @@ impl Data for Any {
 }
 
 impl Scene {
-    fn start(transport: Transport) -> Result<Self, BenchError> {
+    fn start(transport: Transport, data_cpus: Option<CpuList>) -> Result<Self, BenchError> {
         let wrong = |error: &dyn std::fmt::Display| BenchError::Settings(error.to_string());
         let folder = folder("tenants")?;
         let mut authority = Authority::init(&folder.path().join("authority")).map_err(|error| wrong(&error))?;
@@ -217,6 +224,7 @@ impl Scene {
         let config = NodeConfig {
             page_bytes: Some(PAGE_BYTES),
             data_threads: Some(std::num::NonZeroUsize::MIN),
+            data_cpus,
             credential: Some(of_node),
             ..NodeConfig::new(vec![listen], NODE_BYTES)
         };
@@ -364,6 +372,7 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<Vec<TenantsRe
             size_bytes: settings.size,
             attackers: settings.attackers,
             own_cpus: settings.own_cpus,
+            data_cpus: settings.data_cpus.as_ref().map(CpuList::to_string),
             turns: settings.turns,
             ops_per_s,
             ops_per_s_min: runs.iter().map(|run| run.ops_per_s).fold(f64::INFINITY, f64::min),
@@ -371,6 +380,7 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<Vec<TenantsRe
             p50_us: median(runs, |run| run.latency.percentile_us(50.0)),
             p99_us,
             p99_us_max: runs.iter().map(p99).fold(0.0, f64::max),
+            p999_us: median(runs, |run| run.latency.percentile_us(99.9)),
             of_fair_share: ops_per_s / fair,
             p99_of_alone: p99_us / alone_p99,
             p99_of_twin: p99_us / twin_p99,
@@ -392,7 +402,7 @@ fn median(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
 
 /// One run of the victim beside an attack.
 fn measure(settings: &Settings, attack: Option<Attack>) -> Result<Run, BenchError> {
-    let scene = Scene::start(settings.transport)?;
+    let scene = Scene::start(settings.transport, settings.data_cpus.clone())?;
     let mut lane = scene.lane(&scene.victim, settings.depth)?;
     let memory = scene.memory(&mut lane)?;
     let (stop, done, ready) = (AtomicBool::new(false), AtomicU64::new(0), AtomicUsize::new(0));
@@ -478,6 +488,7 @@ mod tests {
                 size: 64,
                 attackers: 1,
                 own_cpus: false,
+                data_cpus: None,
                 attacks: Attack::ALL.to_vec(),
                 turns: 1,
                 // Long enough for an attack whose requests take long, beside other tests.

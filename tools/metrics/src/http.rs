@@ -121,7 +121,8 @@ fn parse_answer(answer: Vec<u8>) -> io::Result<String> {
         Some(rest) if rest.starts_with(" 200") => Ok(body.to_owned()),
         Some(rest) if rest.starts_with(" 403") => {
             let reason = body.lines().next().unwrap_or("it does not say why");
-            Err(io::Error::new(ErrorKind::PermissionDenied, reason.to_owned()))
+            let reason = reason.replace(char::is_control, "\u{fffd}");
+            Err(io::Error::new(ErrorKind::PermissionDenied, reason))
         }
         Some(rest) => Err(wrong(&format!("the answer is{}", rest.get(..4).unwrap_or(" an error")))),
         None => Err(wrong("the answer is not HTTP")),

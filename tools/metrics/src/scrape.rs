@@ -120,8 +120,11 @@ fn unquote(text: &str) -> Option<(String, &str)> {
             (end, '"') => return Some((value, &text[end + 1..])),
             (_, '\\') => value.push(match chars.next()?.1 {
                 'n' => '\n',
+                other if other.is_control() => char::REPLACEMENT_CHARACTER,
                 other => other,
             }),
+            // What would control a terminal is shown as a mark.
+            (_, other) if other.is_control() => value.push(char::REPLACEMENT_CHARACTER),
             (_, other) => value.push(other),
         }
     }

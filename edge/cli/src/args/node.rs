@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 use yonder::units::{parse_bytes, parse_duration};
-use yonder_node::{Listen, ListenError, TenantLimits, parse_listen};
+use yonder_node::{CpuList, Listen, ListenError, TenantLimits, parse_listen};
 
 use super::{ControllerAddresses, CredentialArgs, OpenArgs, SandboxArgs, positive_count};
 
@@ -31,6 +31,10 @@ pub(crate) struct NodeArgs {
     /// Threads that serve datagrams, and as many for streams [default: half of the CPUs, at most 8]
     #[arg(long, value_name = "N", value_parser = positive_count)]
     pub(crate) data_threads: Option<usize>,
+    /// CPUs for these threads alone, such as 0-3,8: all others of the node use the others, so that allocations,
+    /// offloads and sessions slow no reads and writes down [default: the kernel decides]
+    #[arg(long, value_name = "LIST")]
+    pub(crate) data_cpus: Option<CpuList>,
     /// How long an idle thread asks for more before it sleeps, at most; less if that has not helped lately
     #[arg(long, value_name = "TIME", default_value = "50us", value_parser = parse_duration)]
     pub(crate) spin: Duration,

@@ -38,7 +38,7 @@ pub(crate) fn run(args: &NodeArgs) -> anyhow::Result<ExitCode> {
     let joined = args.controller.as_ref().map_or_else(String::new, |at| format!(", for the controller at {at}"));
     let (memory, addresses) = (format_bytes(args.memory), addresses.join(", "));
     eprintln!("yonder node: lending {memory} on {addresses}{joined}; Ctrl-C ends it");
-    eprintln!("yonder node: {}", protection::of_node(&args.credential, &args.listen.0));
+    eprintln!("yonder node: {}", protection::of_node(&args.credential, node.addresses()));
     let for_metrics = Arc::clone(&node);
     let sample = move || {
         let mut extra = metrics(&for_metrics.stats());
@@ -84,6 +84,7 @@ fn config(args: &NodeArgs, credential: Option<Arc<Credential>>) -> NodeConfig {
     NodeConfig {
         page_bytes: args.page_size,
         data_threads: args.data_threads.and_then(NonZeroUsize::new),
+        data_cpus: args.data_cpus.clone(),
         controller: args
             .controller
             .as_ref()

@@ -8,7 +8,7 @@ use crate::args::{CredentialArgs, is_of_this_machine};
 /// How the sockets of `shm://` are protected, whatever credential there is.
 const SHARED: &str = "shm:// not encrypted, for this user alone";
 
-/// How a node that listens there is protected, in one line.
+/// How a node that listens at these bound addresses is protected, in one line. Members may do without encryption.
 pub(super) fn of_node(credential: &CredentialArgs, listen: &[Listen]) -> String {
     let network: Vec<&str> = listen.iter().filter_map(Listen::socket_address).collect();
     let shared = (network.len() < listen.len()).then(|| SHARED.to_owned());
@@ -19,7 +19,7 @@ pub(super) fn of_node(credential: &CredentialArgs, listen: &[Listen]) -> String 
 /// How a server at these addresses of the network, each host:port, is protected.
 pub(super) fn of_network<A: AsRef<str>>(credential: &CredentialArgs, addresses: &[A]) -> &'static str {
     if credential.is_typed() {
-        "encrypted, for members alone"
+        "protected, for members alone"
     } else if addresses.iter().all(|address| is_of_this_machine(address.as_ref())) {
         "not encrypted, for this machine alone"
     } else {
@@ -43,10 +43,10 @@ mod tests {
         for (credential, listen, wanted) in [
             (&plain, &[&here][..], "not encrypted, for this machine alone"),
             (&plain, &[&here, &open], "not encrypted, for all who reach it (--open)"),
-            (&member, &[&here, &open], "encrypted, for members alone"),
+            (&member, &[&here, &open], "protected, for members alone"),
             (&plain, &[&shared], SHARED),
             (&member, &[&shared], SHARED),
-            (&member, &[&shared, &open], "encrypted, for members alone; shm:// not encrypted, for this user alone"),
+            (&member, &[&shared, &open], "protected, for members alone; shm:// not encrypted, for this user alone"),
         ] {
             assert_eq!(says(credential, listen), wanted);
         }

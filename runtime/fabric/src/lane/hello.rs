@@ -47,6 +47,12 @@ pub enum OpenError {
     /// Node and client do not know each other.
     #[error("{0}")]
     Handshake(#[from] HandshakeError),
+    /// The node lets handshakes go, or is asked for them where it does not listen: it may be one without an identity.
+    #[error(
+        "{0}; if the node has no identity and no key, leave those of this program out (YONDER_IDENTITY, YONDER_KEY, \
+         --identity, --key)"
+    )]
+    NoSession(Box<Self>),
     /// A node's name is asked for, and nothing would show it.
     #[error("a node shows its name to members alone: type YONDER_IDENTITY=FILE in front, or leave ?name= out")]
     Unnamed,

@@ -138,9 +138,15 @@ impl Sessions {
         let last = Arc::clone(line.renewal().last());
         let now = yonder_clock::now();
         if last.is_old(now) {
-            match self.make_again(credential, line.address, Some(last.own())) {
+            // One that is not over yet is waited for no longer than it takes to ask once.
+            let made = if last.is_over(now) {
+                self.make_again(credential, line.address, Some(last.own()))
+            } else {
+                self.make(credential, line.address, Some(last.own()))
+            };
+            match made {
                 Ok(made) => line.follow_with(made),
-                Err(error) if last.is_over(now) => return Err(error),
+                Err(error) if last.is_over(yonder_clock::now()) => return Err(error),
                 Err(error) => tracing::debug!(%error, "a session goes on that should be followed by another"),
             }
         }
@@ -211,11 +217,11 @@ impl Sessions {
                 Err(error) if is_broken(&error) && Instant::now() + pause < until => {
                     tracing::debug!(%error, "a handshake was let go");
                 }
-                made => return made,
+                made => return made.map_err(explained),
             }
             std::thread::sleep(pause);
         }
-        self.make(credential, address, own)
+        self.make(credential, address, own).map_err(explained)
     }
 
     /// Makes a session with the node at `address`, from our address `own` if there is one.
@@ -245,6 +251,13 @@ fn is_broken(error: &OpenError) -> bool {
     // After the handshake it is a refusal, which another one would not change.
     let OpenError::Handshake(HandshakeError::Io(error)) = error else { return false };
     matches!(error.kind(), ErrorKind::UnexpectedEof | ErrorKind::ConnectionReset | ErrorKind::BrokenPipe)
+}
+
+/// An error that may come of it that the node makes no sessions says so.
+fn explained(error: OpenError) -> OpenError {
+    let is_refused =
+        |error: &OpenError| matches!(error, OpenError::Io(error) if error.kind() == ErrorKind::ConnectionRefused);
+    if is_broken(&error) || is_refused(&error) { OpenError::NoSession(error.into()) } else { error }
 }
 
 /// A stream to `address`, from `own` if this machine still has that: lanes send from there.

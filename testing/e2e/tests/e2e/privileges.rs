@@ -67,6 +67,28 @@ fn all_threads_of_a_node_are_in_its_sandbox_unless_it_is_to_be_without() {
 }
 
 #[test]
+fn data_threads_have_cpus_that_the_others_of_the_node_leave_to_them() {
+    let allowed = rustix::thread::sched_getaffinity(None).expect("it can be asked");
+    if allowed.count() < 2 {
+        println!("SKIP: only one CPU: none is left for other threads");
+        return;
+    }
+    let first = (0..).find(|cpu| allowed.is_set(*cpu)).expect("there is one").to_string();
+    let flags = ["--listen", "tcp://127.0.0.1:0,udp://127.0.0.1:0", "--data-cpus", &first];
+    let node = Yonder::found().serve(&[&NODE_FLAGS[..], &flags].concat());
+    let found = threads(&node, &["Name", "Cpus_allowed_list"]);
+    let of = |name: &'static str| found.iter().filter(move |thread| thread[0] == name).map(|thread| thread[1].clone());
+    for name in ["yonder-datagram", "yonder-stream"] {
+        assert!(of(name).count() > 0 && of(name).all(|cpus| cpus == first), "{name}: {found:?}");
+    }
+    for name in ["yonder-slow", "yonder-extend", "yonder-control"] {
+        let shares = |cpus: String| cpus.split([',', '-']).any(|cpu| cpu == first);
+        assert!(of(name).count() > 0 && !of(name).any(shares), "{name}: {found:?}");
+    }
+    assert_eq!(node.stop().code, Some(0));
+}
+
+#[test]
 fn what_root_starts_becomes_a_user_for_good() {
     let yonder = Yonder::found();
     if !rustix::process::geteuid().is_root() {

@@ -72,12 +72,13 @@ fn draw_memory(screen: &mut Screen, area: Area, model: &Model) {
 /// The states beside each other, in `width` cells. Each ends where its share of all pages ends, rounded, so that all
 /// together fill the width exactly.
 fn bar(memory: &Memory, width: usize) -> Vec<Span> {
-    let total = memory.states.iter().sum::<u64>().max(1);
-    let mut pages_before = 0;
+    // Numbers of a server that need not be true.
+    let total = memory.states.iter().map(|pages| *pages as f64).sum::<f64>().max(1.0);
+    let mut pages_before = 0.0;
     let mut cells_before = 0;
     let spans = STATE_MARKS.iter().zip(memory.states).map(|((mark, colour, _), pages)| {
-        pages_before += pages;
-        let end = (pages_before as f64 / total as f64 * width as f64).round() as usize;
+        pages_before += pages as f64;
+        let end = ((pages_before / total * width as f64).round() as usize).clamp(cells_before, width);
         let cells = end - cells_before;
         cells_before = end;
         Span::new(mark.repeat(cells), coloured(*colour))
