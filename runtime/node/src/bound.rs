@@ -28,7 +28,7 @@ impl BoundNode {
         let Self { mut node, config, sockets, stream_threads, cpus, slow } = self;
         // Threads begin on the CPUs of the one that starts them.
         let _left = cpus.as_ref().map(Cpus::leave);
-        node.run(&config, sockets, stream_threads, cpus.clone(), slow)?;
+        node.run(&config, sockets, stream_threads, cpus, slow)?;
         let join = |at| controller::join(&node.shared, at, config.credential.clone(), &node.addresses);
         node.link = config.controller.as_ref().map(join).transpose()?;
         Ok(node)

@@ -56,7 +56,7 @@ impl fmt::Display for CpuList {
 }
 
 /// Which CPUs the threads of a node run on.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cpus {
     /// Where data threads run.
     data: CpuSet,
@@ -88,12 +88,18 @@ impl Cpus {
         Ok(Self { data: of_data, others })
     }
 
-    /// Makes the calling thread a data thread's.
-    pub(crate) fn take(&self) {
-        set(&self.data);
+    /// The body of a data thread, on its CPUs if it has some.
+    pub(crate) fn for_data(cpus: Option<Self>, body: impl FnOnce() + Send + 'static) -> impl FnOnce() + Send + 'static {
+        move || {
+            if let Some(cpus) = cpus {
+                set(&cpus.data);
+            }
+            body();
+        }
     }
 
-    /// Makes the calling thread another one, as all are that it starts, until the result is dropped.
+    /// Keeps the calling thread, and those that it starts meanwhile, off the data threads' CPUs until the result is
+    /// dropped.
     pub(crate) fn leave(&self) -> Left {
         let before = sched_getaffinity(None).ok();
         set(&self.others);

@@ -15,10 +15,10 @@
 //!
 //! Files: `config` is what is set of a node, `bound` a node before it serves, and `sandbox` what it may do then;
 //! `memory` has the bytes, `quiet` says when freed ones may be used again; `datagram` and `event_loop` with
-//! `connection` are data threads, which `serve` by the same code; `slow` is the slow path's thread and `extend` the one
-//! that runs offloads, `forward` the way to them, which `turns` keeps fair, and back; `rounds` is how all queues are
-//! kept fair, `backlog` that of datagrams, `owned_message` is what waits there, and `crowd` says when turns are to be
-//! short; `control` and `listen` are where clients come in, and `connections` and
+//! `connection` are data threads, which `serve` by the same code, on CPUs of their own if `cpus` says so; `slow` is the
+//! slow path's thread and `extend` the one that runs offloads, `forward` the way to them, which `turns` keeps fair, and
+//! back; `rounds` is how all queues are kept fair, `backlog` that of datagrams, `owned_message` is what waits there,
+//! and `crowd` says when turns are to be short; `control` and `listen` are where clients come in, and `connections` and
 //! `source` say how many of whom, `gate` who they are, by sessions that `sessions` makes and `revoked` ends. With a
 //! controller, which places regions of address spaces on several nodes: `controller` joins it, `agent` does what it
 //! says, by errands to the slow path (`errand`), and `carrier` moves a region to another node.
@@ -225,14 +225,6 @@ impl Node {
         cpus: Option<Cpus>,
         slow: SlowPath,
     ) -> Result<(), NodeError> {
-        let cpus = Arc::new(cpus);
-        let data = |body: Box<dyn FnOnce() + Send>| {
-            let cpus = Arc::clone(&cpus);
-            move || {
-                cpus.iter().for_each(Cpus::take);
-                body();
-            }
-        };
         let (shared, polling) = (Arc::clone(&self.shared), config.polling);
         // Each thread that answers has a number of its own.
         let extend = sockets.datagrams.len() + stream_threads;
@@ -248,14 +240,14 @@ impl Node {
         let first_stream = sockets.datagrams.len();
         for (number, socket) in sockets.datagrams.into_iter().enumerate() {
             let server = Server::new(Arc::clone(&self.shared), number);
-            self.spawn("yonder-datagram", data(Box::new(move || datagram::serve(server, &socket, polling))))?;
+            self.spawn("yonder-datagram", Cpus::for_data(cpus, move || datagram::serve(server, &socket, polling)))?;
         }
         let mut homes = Vec::with_capacity(stream_threads);
         for number in first_stream..first_stream + stream_threads {
             let poll = self.poll()?;
             homes.push((number.narrow_u32(), Arc::clone(&poll.inbox)));
             let server = Server::new(Arc::clone(&self.shared), number);
-            self.spawn("yonder-stream", data(Box::new(move || EventLoop::new(server, poll).serve(polling))))?;
+            self.spawn("yonder-stream", Cpus::for_data(cpus, move || EventLoop::new(server, poll).serve(polling)))?;
         }
         if !sockets.listeners.is_empty() {
             let (shared, poll, listeners) = (Arc::clone(&self.shared), self.poll()?, sockets.listeners);

@@ -1,10 +1,9 @@
 //! `bench tenants`: what a tenant of a memory node gets beside one that does all it can to be in its way.
 //!
 //! The node runs inside this process, with one data thread of each kind, under the identities of a cluster that is made
-//! for it. The victim keeps some reads under way all the time, or what
-//! else it is to do: alone, beside a *twin*, which is a second tenant that
-//! does just the same, and beside each attack, which has threads, lanes and an identity of its own. What it gets beside
-//! the twin is its fair share.
+//! for it. The victim keeps some reads under way all the time, or what else it is to do: alone, beside a *twin*, which
+//! is a second tenant that does just the same, and beside each attack, which has threads, lanes and an identity of its
+//! own. What it gets beside the twin is its fair share.
 //!
 //! Clients and node share the CPUs of one machine. So that it is the node's turns that are measured and not those of
 //! its scheduler, all threads of an attack together have the weight of the twin's one: each is as nice as that takes.
@@ -13,13 +12,13 @@
 
 mod attack;
 mod errand;
+mod result;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use serde::Serialize;
 use yonder::units::Nanos;
 use yonder_client::{Operation, Outcome};
 use yonder_fabric::lane::{CallError, Data, Lane, NodeAddress, NodeSession, call};
@@ -35,6 +34,7 @@ use crate::flags::{BENCHMARK, positive_count, positive_duration};
 
 pub use attack::Attack;
 use errand::Errand;
+pub use result::TenantsResult;
 
 /// Memory of each tenant.
 const MEMORY_BYTES: u64 = 32 << 20;
@@ -115,53 +115,6 @@ pub struct Settings {
     /// Measured time of each run; a warm-up comes before
     #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub duration: Duration,
-}
-
-/// What the victim got beside one attack: medians of the turns. The fields are a contract with scripts.
-#[derive(Clone, Debug, Serialize)]
-pub struct TenantsResult {
-    /// Always `tenants`.
-    pub bench: &'static str,
-    /// `udp` or `tcp`.
-    pub transport: &'static str,
-    /// What was beside it: `none`, `twin`, or an attack.
-    pub beside: String,
-    /// What it did: `reads`, `spaces` or `calls`.
-    pub work: String,
-    /// Reads that it had under way.
-    pub depth: usize,
-    /// Bytes of a read.
-    pub size_bytes: usize,
-    /// Threads of the attack.
-    pub attackers: usize,
-    /// Whether node, victim and twin came before the threads of attacks.
-    pub own_cpus: bool,
-    /// CPUs that the node's data threads had alone.
-    pub data_cpus: Option<String>,
-    /// Turns.
-    pub turns: usize,
-    /// What it got done per second, reads, spaces or calls ...
-    pub ops_per_s: f64,
-    /// ... in the worst turn ...
-    pub ops_per_s_min: f64,
-    /// ... and in the best.
-    pub ops_per_s_max: f64,
-    /// Median latency.
-    pub p50_us: f64,
-    /// 99th percentile.
-    pub p99_us: f64,
-    /// The 99th percentile in the worst turn.
-    pub p99_us_max: f64,
-    /// 99.9th percentile.
-    pub p999_us: f64,
-    /// What it got done per second as a part of that beside the twin.
-    pub of_fair_share: f64,
-    /// The 99th percentile as a multiple of that alone ...
-    pub p99_of_alone: f64,
-    /// ... and of that beside the twin.
-    pub p99_of_twin: f64,
-    /// What the attack got done, requests and connections, per second.
-    pub attacks_per_s: f64,
 }
 
 /// What is told while it goes on.
