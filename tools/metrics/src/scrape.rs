@@ -178,6 +178,13 @@ mod tests {
         assert_eq!(Scrape::parse(""), Err(ScrapeError::Foreign));
     }
 
+    #[test]
+    fn labels_do_not_control_a_terminal() {
+        let scrape = Scrape::parse("yonder_a{k=\"a\u{1b}]52;c\u{7}\\\u{9b}b\"} 1").unwrap();
+        let shown = "a\u{fffd}]52;c\u{fffd}\u{fffd}b";
+        assert_eq!(scrape.labelled("yonder_a", &[("k", shown)]), Some(1.0));
+    }
+
     proptest! {
         #[test]
         fn no_text_makes_it_panic(text in "[ -~\n\"{}=\\\\é]{0,80}") {

@@ -186,6 +186,17 @@ mod tests {
         screen.lines()
     }
 
+    /// A server may say what it likes.
+    #[test]
+    fn numbers_that_are_not_true_fill_the_width_all_the_same() {
+        let mut memory = Memory { limit: 1, peak: 1, states: [0; STATE_MARKS.len()] };
+        for states in [[1 << 63, 1 << 63, 1], [u64::MAX; 3], [0, 1, u64::MAX]] {
+            memory.states[..3].copy_from_slice(&states);
+            let cells: usize = bar(&memory, 40).iter().map(|span| span.text.chars().count()).sum();
+            assert_eq!(cells, 40, "{states:?}");
+        }
+    }
+
     #[test]
     fn the_whole_screen() {
         let expected = r"
