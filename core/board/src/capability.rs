@@ -85,6 +85,17 @@ impl Claims {
         Self::from_bits(halves(capability).0).and_then(|claims| claims.expiry)
     }
 
+    /// The tenant that a capability that was checked is for; 0 if it is anyone's who has it.
+    #[inline]
+    pub(crate) fn tenant_in(capability: u128) -> u16 {
+        Self::tenant_of(halves(capability).0)
+    }
+
+    #[inline]
+    fn tenant_of(bits: u64) -> u16 {
+        (bits >> 2 & u64::from(TENANT_MAX)).narrow_u16()
+    }
+
     /// Rights in bits 0 and 1, then 10 bits for the tenant, 21 for the minute, 31 for the life.
     fn bits(self) -> u64 {
         debug_assert!(self.life <= LIFE_MAX && self.tenant <= TENANT_MAX);
@@ -98,8 +109,7 @@ impl Claims {
     fn from_bits(bits: u64) -> Option<Self> {
         let rights = Rights::from_number((bits & 3).narrow_u32())?;
         let expiry = Some((bits >> 12 & u64::from(EXPIRY_MAX)).narrow_u32()).filter(|minute| *minute != 0);
-        let tenant = (bits >> 2 & u64::from(TENANT_MAX)).narrow_u16();
-        Some(Self { rights, life: (bits >> 33).narrow_u32(), tenant, expiry })
+        Some(Self { rights, life: (bits >> 33).narrow_u32(), tenant: Self::tenant_of(bits), expiry })
     }
 }
 

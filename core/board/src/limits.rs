@@ -48,7 +48,7 @@ impl FromStr for TenantLimits {
         let mut limits = Self::default();
         for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
             let set = part.split_once('=').and_then(|(name, value)| limits.set(name.trim(), value.trim()));
-            set.ok_or_else(|| LimitsError { text: part.to_owned() })?;
+            set.ok_or_else(|| LimitsError { text: part.escape_default().to_string() })?;
         }
         Ok(limits)
     }
@@ -141,5 +141,6 @@ mod tests {
             let said = bad.parse::<TenantLimits>().unwrap_err().to_string();
             assert!(said.contains(bad) && said.contains("type a list") && !said.contains('\n'), "{said}");
         }
+        assert!(!"tea\n=\x1b1".parse::<TenantLimits>().unwrap_err().to_string().contains(char::is_control));
     }
 }

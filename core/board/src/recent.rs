@@ -10,11 +10,15 @@
 //! never later than it was. What was forgotten was executed before a time that is kept, so a request that was first
 //! sent at that time or later cannot have been forgotten, whatever the network does; any other is refused.
 //!
-//! It is an array of *sets*, small rings of [`WAYS`] operations that forget by themselves; a hash of the id chooses the
-//! set. So the work is bounded whatever ids there are, also for those that somebody chooses: one cache line to see that
-//! an operation is new, three more to keep it. The hash is multiplication by the golden ratio, which spreads ids that
-//! follow each other, or that differ by a power of two, more evenly than a random function would: of a client's last
-//! operations, as many as a half of the capacity are remembered.
+//! It is an array of *sets* ([`Set`]), small rings that forget by themselves; a hash of the id chooses the set. So the
+//! work is bounded whatever ids there are, also for those that somebody chooses: one cache line to see that an
+//! operation is new, three more to keep it. Of a client's last operations, as many as a half of the capacity are
+//! remembered.
+//!
+//! One party that does much would have the operations of all others forgotten, and their retries refused. So what is
+//! pushed out of the sets that all share is kept once more, in those of its own [`Party`], which no other pushes it out
+//! of. They are looked at only for a request that was first sent before the last operation that went there: three
+//! cache lines more for what is kept, and one for a late retry.
 //!
 //! All of this needs no clock but the node's own to be right, nor that a client has guessed well: it is enough that all
 //! attempts of a request claim one time, and that a request is executed at that time or later. A client that took the
@@ -24,23 +28,25 @@
 //!
 //! Invariant: an operation is executed at most once. Nothing allocates after [`Recent::new`].
 
+mod set;
+#[cfg(test)]
+mod tests;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use yonder_units::Narrow;
 use yonder_wire::{ErrorCode, Header};
 
+use crate::capability::Claims;
+use crate::recent::set::{Operation, Set, WAYS, set_of, set_of_mut};
 use crate::source::Share;
 
 /// Nanoseconds on the node's clock.
 pub type NodeTime = u64;
 
-/// Operations of a set: with the time before which the set has forgotten operations, their ids fill a cache line.
-const WAYS: usize = 7;
-/// An operation has no such id.
-const NOBODY: u64 = 0;
-/// 2^64 divided by the golden ratio.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
+/// Parties that keep what the sets of all forget apart from each other; further ones share with these.
+const SLICES: usize = 32;
 
 /// Requests that are voided at a time, and how many of one address space.
 const VOIDED: Share = Share { places_max: 4096, of_one_max: 1024, few_max: 64 };
@@ -63,10 +69,29 @@ pub(crate) enum Admission<R> {
     FromTheFuture,
 }
 
+/// Whose operation one is: a tenant's that is known by name, or an address space's. Only for a header whose capability
+/// is one, or of requests that need none, which are all of one party.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Party(u32);
+
+impl Party {
+    #[inline]
+    pub(crate) fn of(header: &Header) -> Self {
+        match Claims::tenant_in(header.capability) {
+            0 => Self(header.pid),
+            tenant => Self(u32::from(tenant)),
+        }
+    }
+}
+
 /// A bounded memory of executed operations with results of type `R`.
 #[derive(Debug)]
 pub(crate) struct Recent<R> {
+    /// The last operations of all.
     sets: Box<[Set<R>]>,
+    /// What was pushed out of them: as many sets for each of up to [`SLICES`] slices.
+    kept: Box<[Set<R>]>,
+    slices: u8,
     /// Requests that were given up before their time, the earliest first.
     voided: BinaryHeap<Reverse<Voided>>,
 }
@@ -77,75 +102,94 @@ struct Voided {
     time: NodeTime,
     first_id: u64,
     pid: u32,
-}
-
-/// The last operations whose ids have one hash. `ids` and `forgotten_before` are the first cache line.
-#[derive(Clone, Debug)]
-#[repr(C, align(64))]
-struct Set<R> {
-    ids: [u64; WAYS],
-    /// Every operation that was forgotten had been executed before this; 0 while none was.
-    forgotten_before: NodeTime,
-    executed: [NodeTime; WAYS],
-    /// The oldest operation's place, where the next is put.
-    next: usize,
-    results: [Option<R>; WAYS],
+    slice: u8,
 }
 
 impl<R: Copy> Recent<R> {
-    /// Remembers about `capacity` operations.
+    /// Remembers about `capacity` operations of all, and as many again of what was pushed out of these, shared evenly
+    /// among parties.
     ///
     /// # Panics
     /// If `capacity` is 0.
     #[must_use]
     pub(crate) fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "who remembers nothing lets every retry be executed again");
-        let empty =
-            Set { ids: [NOBODY; WAYS], forgotten_before: 0, executed: [0; WAYS], next: 0, results: [None; WAYS] };
-        let sets = vec![empty; capacity.div_ceil(WAYS)].into_boxed_slice();
-        Self { sets, voided: BinaryHeap::with_capacity(VOIDED.places_max) }
+        let sets = capacity.div_ceil(WAYS);
+        let slices = sets.min(SLICES);
+        let of = |sets: usize| vec![Set::EMPTY; sets].into_boxed_slice();
+        let voided = BinaryHeap::with_capacity(VOIDED.places_max);
+        Self { sets: of(sets), kept: of(sets.next_multiple_of(slices)), slices: slices.narrow_u8(), voided }
     }
 
-    /// What to do at `now` with a request whose first attempt was `first_id`, and was sent at `first_sent` or later.
+    /// What to do at `now` with a request of `party` whose first attempt was `first_id`, and was sent at `first_sent`
+    /// or later.
     #[inline]
     #[must_use]
-    pub(crate) fn admit(&self, first_id: u64, first_sent: NodeTime, now: NodeTime) -> Admission<R> {
-        let set = &self.sets[self.set_of(first_id)];
-        match set.ids.iter().position(|id| *id == first_id).and_then(|at| set.results[at]) {
-            Some(result) => Admission::Answer(result),
-            None if first_sent < set.forgotten_before => Admission::TooOld,
-            None if first_sent > now => Admission::FromTheFuture,
-            None => Admission::Execute,
+    pub(crate) fn admit(&self, party: Party, first_id: u64, first_sent: NodeTime, now: NodeTime) -> Admission<R> {
+        let set = set_of(&self.sets, first_id);
+        if let Some(result) = set.result_of(first_id) {
+            return Admission::Answer(result);
+        }
+        if first_sent < set.forgotten_before()
+            && let Some(admission) = self.admit_late(self.slice_of(party), first_id, first_sent)
+        {
+            return admission;
+        }
+        if first_sent > now { Admission::FromTheFuture } else { Admission::Execute }
+    }
+
+    /// As [`Recent::admit`], for what may have been pushed out of the sets of all; `None` if it was not executed.
+    #[inline(never)]
+    fn admit_late(&self, slice: u8, first_id: u64, first_sent: NodeTime) -> Option<Admission<R>> {
+        let set = set_of(self.kept_of(slice), first_id);
+        match set.result_of(first_id) {
+            Some(result) => Some(Admission::Answer(result)),
+            None => (first_sent < set.forgotten_before()).then_some(Admission::TooOld),
         }
     }
 
-    /// Remembers an operation that has been executed at `now`, which is the time that it was admitted at or later, and
-    /// forgets the oldest of its set if there is no room.
+    /// Remembers an operation of `party` that has been executed at `now`, which is the time that it was admitted at or
+    /// later, and forgets an older one if there is no room.
     ///
     /// # Panics
     /// If it is remembered already: it was executed twice.
     #[inline]
-    pub(crate) fn record(&mut self, first_id: u64, result: R, now: NodeTime) {
-        let index = self.set_of(first_id);
-        let set = &mut self.sets[index];
-        assert!(!set.ids.contains(&first_id), "operation {first_id} was executed twice");
-        let at = set.next;
-        if set.ids[at] != NOBODY {
-            set.forgotten_before = set.forgotten_before.max(set.executed[at].saturating_add(1));
+    pub(crate) fn record(&mut self, party: Party, first_id: u64, result: R, now: NodeTime) {
+        self.keep_in(self.slice_of(party), first_id, result, now);
+    }
+
+    #[inline]
+    fn keep_in(&mut self, slice: u8, id: u64, result: R, executed: NodeTime) {
+        let set = set_of_mut(&mut self.sets, id);
+        assert!(set.result_of(id).is_none(), "operation {id} was executed twice");
+        if let Some(pushed_out) = set.push(Operation { id, executed, slice, result }) {
+            let of_slice = self.kept.len() / usize::from(self.slices);
+            let kept = &mut self.kept[usize::from(pushed_out.slice) * of_slice..][..of_slice];
+            set_of_mut(kept, pushed_out.id).push(pushed_out);
         }
-        (set.ids[at], set.executed[at], set.results[at]) = (first_id, now, Some(result));
-        set.next = (at + 1) % WAYS;
+    }
+
+    /// Whether an operation of this slice is remembered.
+    fn has(&self, slice: u8, first_id: u64) -> bool {
+        let of_all = set_of(&self.sets, first_id).result_of(first_id);
+        of_all.or_else(|| set_of(self.kept_of(slice), first_id).result_of(first_id)).is_some()
+    }
+
+    #[inline]
+    fn slice_of(&self, party: Party) -> u8 {
+        (party.0 % u32::from(self.slices)).narrow_u8()
+    }
+
+    fn kept_of(&self, slice: u8) -> &[Set<R>] {
+        let of_slice = self.kept.len() / usize::from(self.slices);
+        &self.kept[usize::from(slice) * of_slice..][..of_slice]
     }
 
     /// Bytes that it takes, whatever is in it.
     #[must_use]
     pub(crate) fn bytes(&self) -> u64 {
-        (size_of_val::<[Set<R>]>(&self.sets) + VOIDED.places_max * size_of::<Voided>()) as u64
-    }
-
-    #[inline]
-    fn set_of(&self, first_id: u64) -> usize {
-        ((u128::from(first_id.wrapping_mul(GOLDEN)) * self.sets.len() as u128) >> 64).narrow_usize()
+        let sets = size_of_val::<[Set<R>]>(&self.sets) + size_of_val::<[Set<R>]>(&self.kept);
+        (sets + VOIDED.places_max * size_of::<Voided>()) as u64
     }
 }
 
@@ -156,7 +200,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     #[inline]
     pub(crate) fn ended(&mut self, header: &Header, now: NodeTime) -> Option<Result<T, ErrorCode>> {
         self.remember_voided(now);
-        match self.admit(header.first_id, header.time, now) {
+        match self.admit(Party::of(header), header.first_id, header.time, now) {
             Admission::Execute => None,
             Admission::Answer(result) => Some(result),
             Admission::TooOld => Some(Err(ErrorCode::TooOld)),
@@ -187,7 +231,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     #[inline]
     pub(crate) fn keep(&mut self, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
         if !result.is_err_and(ErrorCode::may_pass) {
-            self.record(header.first_id, result, now);
+            self.record(Party::of(header), header.first_id, result, now);
         }
     }
 
@@ -200,7 +244,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     /// As [`Recent::keep`], some time after the request was admitted. Of a request that was given up meanwhile, because
     /// its client claimed two times for it, the first word stands.
     pub(crate) fn keep_ended(&mut self, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
-        if !self.sets[self.set_of(header.first_id)].ids.contains(&header.first_id) {
+        if !self.has(self.slice_of(Party::of(header)), header.first_id) {
             self.keep(header, result, now);
         }
     }
@@ -209,9 +253,9 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     /// executed before and 0 if it had not, and never will be.
     pub(crate) fn abort(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
         self.remember_voided(now);
-        match self.admit(header.first_id, header.time, now) {
+        match self.admit(Party::of(header), header.first_id, header.time, now) {
             Admission::Execute => {
-                self.record(header.first_id, Err(ErrorCode::Aborted), now);
+                self.record(Party::of(header), header.first_id, Err(ErrorCode::Aborted), now);
                 Ok(0)
             }
             Admission::Answer(result) => Ok(u32::from(result.is_ok())),
@@ -230,7 +274,8 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
         if !VOIDED.admits(self.voided.len(), of_space) || time - now > VOIDED_AHEAD_MAX {
             return Err(ErrorCode::Busy);
         }
-        self.voided.push(Reverse(Voided { time, first_id, pid }));
+        let slice = self.slice_of(Party::of(header));
+        self.voided.push(Reverse(Voided { time, first_id, pid, slice }));
         Ok(0)
     }
 
@@ -245,174 +290,13 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
 
     #[cold]
     fn remember_due(&mut self, now: NodeTime) {
-        while let Some(Reverse(Voided { first_id, .. })) =
+        while let Some(Reverse(Voided { first_id, slice, .. })) =
             self.voided.peek().copied().filter(|Reverse(first)| first.time <= now)
         {
             self.voided.pop();
             // Only a client that claims two times for one request can have had it executed meanwhile.
-            if !self.sets[self.set_of(first_id)].ids.contains(&first_id) {
-                self.record(first_id, Err(ErrorCode::Aborted), now);
-            }
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::collections::HashMap;
-
-    use proptest::prelude::*;
-    use yonder_wire::Kind;
-
-    use super::*;
-
-    #[test]
-    fn a_second_attempt_gets_the_first_ones_result() {
-        let mut recent = Recent::new(2);
-        assert_eq!(recent.admit(1, 10, 11), Admission::Execute);
-        recent.record(1, 'a', 12);
-        assert_eq!(recent.admit(1, 10, 13), Admission::Answer('a'));
-        assert_eq!(recent.admit(2, 10, 13), Admission::Execute, "each fragment is executed");
-    }
-
-    #[test]
-    fn what_may_have_been_forgotten_is_refused_and_what_is_newer_is_not() {
-        let mut recent = Recent::new(WAYS);
-        (1..=WAYS as u64 + 1).for_each(|id| recent.record(id, (), 100 * id));
-        assert_eq!(recent.admit(1, 90, 2000), Admission::TooOld);
-        assert_eq!(recent.admit(99, 100, 2000), Admission::TooOld, "it could be what was executed at 100");
-        assert_eq!(recent.admit(99, 101, 2000), Admission::Execute);
-        assert_eq!(recent.admit(3, 1, 2000), Admission::Answer(()), "what is remembered is answered, however old");
-        assert_eq!(recent.admit(99, 2001, 2000), Admission::FromTheFuture);
-    }
-
-    #[test]
-    fn half_of_the_capacity_is_remembered_whatever_the_steps_between_ids() {
-        const CAPACITY: usize = 7000;
-        for step in [1, 3, 64, 256, 1024, 4096, 1 << 16] {
-            for first in [1u64, 0x0edc_ba98_7654_3210, 1 << 62] {
-                let mut recent = Recent::new(CAPACITY);
-                let ids = |count: u64| (0..count).map(move |number| first + step * number);
-                ids(2 * CAPACITY as u64).for_each(|id| recent.record(id, (), 5));
-                let last = ids(2 * CAPACITY as u64).skip(3 * CAPACITY / 2);
-                let lost = last.filter(|id| recent.admit(*id, 5, 9) != Admission::Answer(())).count();
-                assert_eq!(lost, 0, "steps of {step} from {first}");
-                let bytes = recent.bytes() - (VOIDED.places_max * size_of::<Voided>()) as u64;
-                assert!(bytes <= 40 * CAPACITY as u64, "{bytes} bytes");
-            }
-        }
-    }
-
-    #[test]
-    #[should_panic(expected = "executed twice")]
-    fn executing_twice_is_our_bug() {
-        let mut recent = Recent::new(2);
-        recent.record(1, (), 1);
-        recent.record(1, (), 2);
-    }
-
-    fn request(first_id: u64, time: u64) -> Header {
-        Header { time, ..Header::request(Kind::Write, first_id, 0, 8) }
-    }
-
-    #[test]
-    fn final_refusals_are_remembered_and_passing_ones_are_not() {
-        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
-        assert_eq!(recent.once(&request(1, 0), 1, || Err(ErrorCode::Busy)), Err(ErrorCode::Busy));
-        assert_eq!(recent.once(&request(1, 0), 1, || Ok(7)), Ok(7));
-        assert_eq!(recent.once(&request(1, 0), 2, || unreachable!("it was executed")), Ok(7));
-        assert_eq!(recent.once(&request(2, 0), 1, || Err(ErrorCode::BadAddress)), Err(ErrorCode::BadAddress));
-        assert_eq!(recent.once(&request(2, 0), 2, || Ok(7)), Err(ErrorCode::BadAddress));
-        assert_eq!(recent.once(&request(3, 9), 2, || unreachable!("from the future")), Err(ErrorCode::Busy));
-    }
-
-    #[test]
-    fn what_is_given_up_is_never_executed_and_what_was_executed_stays() {
-        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
-        assert_eq!((recent.abort(&request(1, 0), 1), recent.abort(&request(1, 0), 2)), (Ok(0), Ok(0)));
-        assert_eq!(recent.once(&request(1, 0), 3, || unreachable!("given up")), Err(ErrorCode::Aborted));
-        assert_eq!(recent.once(&request(2, 0), 3, || Ok(5)), Ok(5));
-        assert_eq!(recent.abort(&request(2, 0), 4), Ok(1));
-        assert_eq!(recent.once(&request(2, 0), 5, || unreachable!("it was executed")), Ok(5));
-        assert_eq!(recent.once(&request(3, 0), 5, || Err(ErrorCode::NotAllowed)), Err(ErrorCode::NotAllowed));
-        assert_eq!(recent.abort(&request(3, 0), 6), Ok(0), "a refused request was not executed");
-    }
-
-    #[test]
-    fn what_is_given_up_before_its_time_is_not_executed_when_that_has_come() {
-        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(WAYS);
-        assert_eq!(recent.once(&request(1, 500), 10, || unreachable!("too early")), Err(ErrorCode::Busy));
-        assert_eq!((recent.abort(&request(1, 500), 11), recent.abort(&request(1, 500), 12)), (Ok(0), Ok(0)));
-        // Many others, so that it would have been forgotten had it been remembered.
-        for id in 100..200 {
-            assert_eq!(recent.once(&request(id, 300 + id), 300 + id, || Ok(0)), Ok(0));
-        }
-        assert_eq!(recent.once(&request(1, 500), 499, || unreachable!("too early")), Err(ErrorCode::Busy));
-        assert_eq!(recent.once(&request(1, 500), 500, || unreachable!("given up")), Err(ErrorCode::Aborted));
-        for id in 200..300 {
-            let _ = recent.once(&request(id, 501), 501 + id, || Ok(0));
-        }
-        assert_eq!(recent.once(&request(1, 500), 900, || unreachable!("forgotten")), Err(ErrorCode::TooOld));
-    }
-
-    #[test]
-    fn there_is_a_limit_to_what_is_voided_and_there_is_room_again() {
-        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
-        let of = |pid: u32, id: u64, time: u64| Header { pid, ..request(id, time) };
-        let (mut id, mut pid) = (0, 0);
-        while recent.voided.len() < VOIDED.places_max {
-            let before = recent.voided.len();
-            while recent.abort(&of(pid, 1 + id, 100), 1) == Ok(0) {
-                id += 1;
-            }
-            let few = before >= VOIDED.places_max * 3 / 4;
-            let share = if few { VOIDED.few_max } else { VOIDED.of_one_max };
-            assert_eq!(recent.voided.len(), before + share, "{pid} has had its share");
-            pid += 1;
-        }
-        let stranger = 1 << 20;
-        assert_eq!(recent.abort(&of(stranger, 1 << 20, 100), 1), Err(ErrorCode::Busy), "there is no more room");
-        assert_eq!(recent.abort(&of(stranger, 1 << 20, 101), 100), Ok(0), "there is again");
-        assert_eq!(recent.abort(&of(stranger, 1 << 21, 101 + VOIDED_AHEAD_MAX), 100), Err(ErrorCode::Busy));
-    }
-
-    #[test]
-    fn a_client_that_claims_two_times_for_one_request_does_not_stop_the_node() {
-        let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
-        assert_eq!(recent.abort(&request(1, 50), 10), Ok(0));
-        assert_eq!(recent.once(&request(1, 10), 20, || Ok(3)), Ok(3));
-        assert_eq!(recent.once(&request(2, 60), 60, || Ok(4)), Ok(4));
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
-        /// A network that delivers copies of requests at any later time, in any order: nothing is executed twice, and
-        /// what is refused as too old was sent before something that was forgotten.
-        #[test]
-        fn nothing_is_executed_twice(
-            capacity in 1usize..16,
-            sends in prop::collection::vec((0u64..40, prop::collection::vec(0u64..400, 1..5)), 1..60),
-        ) {
-            let mut arrivals = Vec::new();
-            let mut now = 0;
-            for (id, (pause, delays)) in (1u64..).zip(&sends) {
-                now += pause;
-                arrivals.extend(delays.iter().map(|delay| (now + delay, id, now)));
-            }
-            arrivals.sort_unstable();
-            let (mut recent, mut executed) = (Recent::new(capacity), HashMap::new());
-            for (at, id, first_sent) in arrivals {
-                match recent.admit(id, first_sent, at) {
-                    Admission::Execute => {
-                        prop_assert!(executed.insert(id, at).is_none(), "{id} was executed twice");
-                        recent.record(id, at, at);
-                    }
-                    Admission::Answer(result) => prop_assert_eq!(executed.get(&id), Some(&result)),
-                    Admission::TooOld => {
-                        prop_assert!(executed.values().filter(|executed| **executed >= first_sent).count() > 0);
-                    }
-                    Admission::FromTheFuture => prop_assert!(false, "it was sent before it arrived"),
-                }
+            if !self.has(slice, first_id) {
+                self.keep_in(slice, first_id, Err(ErrorCode::Aborted), now);
             }
         }
     }

@@ -161,14 +161,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_a_nodes_or_stands_in_for_it_is_in_no_core_dump() {
+    fn far_memory_its_frames_and_a_nodes_are_in_no_core_dump() {
         let file = crate::create_memfd(c"yonder-test", 4 * PAGE_BYTES).unwrap();
         let node = Mapping::shared(file.as_fd(), 4 * PAGE_BYTES).unwrap();
         assert!(is_dumped(&node));
         node.keep_out_of_core_dumps().unwrap();
         let client = Mapping::reserved(8 * PAGE_BYTES).unwrap();
         client.map_file(0, file.as_fd(), 0, 4 * PAGE_BYTES).unwrap();
-        for mapping in [Mapping::huge(4 * PAGE_BYTES).unwrap(), node, client] {
+        let [region, frames] = [Mapping::region, Mapping::anonymous].map(|map| map(4 * PAGE_BYTES).unwrap());
+        for mapping in [Mapping::huge(4 * PAGE_BYTES).unwrap(), node, client, region, frames] {
             assert!(!is_dumped(&mapping));
         }
     }

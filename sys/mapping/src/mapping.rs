@@ -64,9 +64,13 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes` of private zero memory, without huge pages: the frame pool and emulated far memory.
+    /// Maps `bytes` of private zero memory, without huge pages: the frame pool and emulated far memory. No core dump has
+    /// it.
     pub fn anonymous(bytes: usize) -> Result<Self, MapError> {
-        Self::map_anonymous(bytes).and_then(|mapping| mapping.advise(libc::MADV_NOHUGEPAGE).map(|()| mapping))
+        let mapping = Self::map_anonymous(bytes)?;
+        mapping.advise(libc::MADV_NOHUGEPAGE)?;
+        mapping.keep_out_of_core_dumps()?;
+        Ok(mapping)
     }
 
     /// Begins to bring the page at `offset` into the cache, so that a copy of it soon after does not wait for memory.
@@ -84,7 +88,8 @@ impl Mapping {
     }
 
     /// Maps `bytes` for a far region: private and anonymous (dropping pages of a shared mapping is a hundred times
-    /// slower), block-aligned, without huge pages, and not inherited by children, which would have no userfaultfd.
+    /// slower), block-aligned, without huge pages, and not inherited by children, which would have no userfaultfd. No
+    /// core dump has it: it would be a part of the pages, on a disk, of what may be sealed everywhere else.
     pub fn region(bytes: usize) -> Result<Self, MapError> {
         Self::map_anonymous(bytes)?.for_region()
     }
@@ -104,6 +109,7 @@ impl Mapping {
     fn for_region(self) -> Result<Self, MapError> {
         self.advise(libc::MADV_NOHUGEPAGE)?;
         self.advise(libc::MADV_DONTFORK)?;
+        self.keep_out_of_core_dumps()?;
         // A mapping that has had memory once can be cut and made whole again as often as one likes. Cut before, each
         // piece gets a record of its own in the kernel (`anon_vma`), and such pieces stay apart for good.
         let first = self.checked(0, PAGE_BYTES);

@@ -59,6 +59,25 @@ fn a_refused_request_is_not_executed_when_its_reason_has_gone() {
     assert_eq!(world.read(space, next, 1), Ok(vec![0]));
 }
 
+/// A late copy of a write of one tenant, while another writes as fast as it can.
+#[test]
+fn a_tenant_that_writes_much_has_no_retry_of_another_refused() {
+    const RECENT_MAX: usize = 256;
+    let mut world = World::new(&Config { recent_max: RECENT_MAX, ..config(4) });
+    world.refill(4);
+    let [victim, hostile] = [world.create(), world.create()];
+    let [own, others] = [victim, hostile].map(|space| world.allocate(space, &SOMEWHERE).unwrap().0);
+    assert_ne!(victim.pid % 32, hostile.pid % 32, "a test of parties that share nothing");
+    let first = world.request(Kind::Write, victim, own, 1);
+    assert_eq!(world.send(&first, &[1]).0.code, ErrorCode::None);
+    for _ in 0..20 * RECENT_MAX {
+        world.write(hostile, others, &[2]).unwrap();
+    }
+    let copy = world.retry(&first);
+    assert_eq!(world.send(&copy, &[3]).0.code, ErrorCode::None, "a tenant's write was forgotten");
+    assert_eq!(world.read(victim, own, 1), Ok(vec![1]), "it was executed twice");
+}
+
 #[test]
 fn a_request_that_is_too_old_is_refused_and_a_younger_one_is_not() {
     let mut world = World::new(&Config { recent_max: 1, ..config(4) });

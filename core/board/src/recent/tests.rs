@@ -1,0 +1,194 @@
+//! Tests of [`Recent`]: what is remembered, for how long, and that no party has another's forgotten.
+
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+use yonder_wire::Kind;
+
+use super::*;
+
+/// The party of most tests.
+const ONE: Party = Party(1);
+/// Another one.
+const OTHER: Party = Party(2);
+
+#[test]
+fn a_second_attempt_gets_the_first_ones_result() {
+    let mut recent = Recent::new(2);
+    assert_eq!(recent.admit(ONE, 1, 10, 11), Admission::Execute);
+    recent.record(ONE, 1, 'a', 12);
+    assert_eq!(recent.admit(ONE, 1, 10, 13), Admission::Answer('a'));
+    assert_eq!(recent.admit(ONE, 2, 10, 13), Admission::Execute, "each fragment is executed");
+}
+
+#[test]
+fn what_may_have_been_forgotten_is_refused_and_what_is_newer_is_not() {
+    let mut recent = Recent::new(WAYS);
+    (1..=2 * WAYS as u64 + 1).for_each(|id| recent.record(ONE, id, (), 100 * id));
+    assert_eq!(recent.admit(ONE, 1, 90, 2000), Admission::TooOld);
+    assert_eq!(recent.admit(ONE, 99, 100, 2000), Admission::TooOld, "it could be what was executed at 100");
+    assert_eq!(recent.admit(ONE, 99, 101, 2000), Admission::Execute);
+    assert_eq!(recent.admit(ONE, 3, 1, 2000), Admission::Answer(()), "what is remembered is answered, however old");
+    assert_eq!(recent.admit(ONE, 99, 2001, 2000), Admission::FromTheFuture);
+}
+
+#[test]
+fn half_of_the_capacity_is_remembered_whatever_the_steps_between_ids() {
+    const CAPACITY: usize = 7000;
+    for step in [1, 3, 64, 256, 1024, 4096, 1 << 16] {
+        for first in [1u64, 0x0edc_ba98_7654_3210, 1 << 62] {
+            let mut recent = Recent::new(CAPACITY);
+            let ids = |count: u64| (0..count).map(move |number| first + step * number);
+            ids(2 * CAPACITY as u64).for_each(|id| recent.record(ONE, id, (), 5));
+            let last = ids(2 * CAPACITY as u64).skip(3 * CAPACITY / 2);
+            let lost = last.filter(|id| recent.admit(ONE, *id, 5, 9) != Admission::Answer(())).count();
+            assert_eq!(lost, 0, "steps of {step} from {first}");
+            let bytes = recent.bytes() - (VOIDED.places_max * size_of::<Voided>()) as u64;
+            let places = WAYS * (recent.sets.len() + recent.kept.len());
+            assert!(places < 2 * CAPACITY + WAYS * SLICES && bytes <= 40 * places as u64, "{bytes} bytes");
+        }
+    }
+}
+
+#[test]
+#[should_panic(expected = "executed twice")]
+fn executing_twice_is_our_bug() {
+    let mut recent = Recent::new(2);
+    recent.record(ONE, 1, (), 1);
+    recent.record(ONE, 1, (), 2);
+}
+
+fn request(first_id: u64, time: u64) -> Header {
+    Header { time, ..Header::request(Kind::Write, first_id, 0, 8) }
+}
+
+#[test]
+fn final_refusals_are_remembered_and_passing_ones_are_not() {
+    let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
+    assert_eq!(recent.once(&request(1, 0), 1, || Err(ErrorCode::Busy)), Err(ErrorCode::Busy));
+    assert_eq!(recent.once(&request(1, 0), 1, || Ok(7)), Ok(7));
+    assert_eq!(recent.once(&request(1, 0), 2, || unreachable!("it was executed")), Ok(7));
+    assert_eq!(recent.once(&request(2, 0), 1, || Err(ErrorCode::BadAddress)), Err(ErrorCode::BadAddress));
+    assert_eq!(recent.once(&request(2, 0), 2, || Ok(7)), Err(ErrorCode::BadAddress));
+    assert_eq!(recent.once(&request(3, 9), 2, || unreachable!("from the future")), Err(ErrorCode::Busy));
+}
+
+#[test]
+fn what_is_given_up_is_never_executed_and_what_was_executed_stays() {
+    let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
+    assert_eq!((recent.abort(&request(1, 0), 1), recent.abort(&request(1, 0), 2)), (Ok(0), Ok(0)));
+    assert_eq!(recent.once(&request(1, 0), 3, || unreachable!("given up")), Err(ErrorCode::Aborted));
+    assert_eq!(recent.once(&request(2, 0), 3, || Ok(5)), Ok(5));
+    assert_eq!(recent.abort(&request(2, 0), 4), Ok(1));
+    assert_eq!(recent.once(&request(2, 0), 5, || unreachable!("it was executed")), Ok(5));
+    assert_eq!(recent.once(&request(3, 0), 5, || Err(ErrorCode::NotAllowed)), Err(ErrorCode::NotAllowed));
+    assert_eq!(recent.abort(&request(3, 0), 6), Ok(0), "a refused request was not executed");
+}
+
+#[test]
+fn what_is_given_up_before_its_time_is_not_executed_when_that_has_come() {
+    let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(WAYS);
+    assert_eq!(recent.once(&request(1, 500), 10, || unreachable!("too early")), Err(ErrorCode::Busy));
+    assert_eq!((recent.abort(&request(1, 500), 11), recent.abort(&request(1, 500), 12)), (Ok(0), Ok(0)));
+    // Many others, so that it would have been forgotten had it been remembered.
+    for id in 100..200 {
+        assert_eq!(recent.once(&request(id, 300 + id), 300 + id, || Ok(0)), Ok(0));
+    }
+    assert_eq!(recent.once(&request(1, 500), 499, || unreachable!("too early")), Err(ErrorCode::Busy));
+    assert_eq!(recent.once(&request(1, 500), 500, || unreachable!("given up")), Err(ErrorCode::Aborted));
+    for id in 200..300 {
+        let _ = recent.once(&request(id, 501), 501 + id, || Ok(0));
+    }
+    assert_eq!(recent.once(&request(1, 500), 900, || unreachable!("forgotten")), Err(ErrorCode::TooOld));
+}
+
+#[test]
+fn there_is_a_limit_to_what_is_voided_and_there_is_room_again() {
+    let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
+    let of = |pid: u32, id: u64, time: u64| Header { pid, ..request(id, time) };
+    let (mut id, mut pid) = (0, 0);
+    while recent.voided.len() < VOIDED.places_max {
+        let before = recent.voided.len();
+        while recent.abort(&of(pid, 1 + id, 100), 1) == Ok(0) {
+            id += 1;
+        }
+        let few = before >= VOIDED.places_max * 3 / 4;
+        let share = if few { VOIDED.few_max } else { VOIDED.of_one_max };
+        assert_eq!(recent.voided.len(), before + share, "{pid} has had its share");
+        pid += 1;
+    }
+    let stranger = 1 << 20;
+    assert_eq!(recent.abort(&of(stranger, 1 << 20, 100), 1), Err(ErrorCode::Busy), "there is no more room");
+    assert_eq!(recent.abort(&of(stranger, 1 << 20, 101), 100), Ok(0), "there is again");
+    assert_eq!(recent.abort(&of(stranger, 1 << 21, 101 + VOIDED_AHEAD_MAX), 100), Err(ErrorCode::Busy));
+}
+
+#[test]
+fn a_client_that_claims_two_times_for_one_request_does_not_stop_the_node() {
+    let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
+    assert_eq!(recent.abort(&request(1, 50), 10), Ok(0));
+    assert_eq!(recent.once(&request(1, 10), 20, || Ok(3)), Ok(3));
+    assert_eq!(recent.once(&request(2, 60), 60, || Ok(4)), Ok(4));
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(if cfg!(miri) { 4 } else { 256 }))]
+    /// A network that delivers copies of requests at any later time, in any order: nothing is executed twice, and
+    /// what is refused as too old was sent before something that was forgotten.
+    #[test]
+    fn nothing_is_executed_twice(
+        capacity in 1usize..16,
+        sends in prop::collection::vec((0u64..40, 0u32..3, prop::collection::vec(0u64..400, 1..5)), 1..60),
+    ) {
+        let mut arrivals = Vec::new();
+        let mut now = 0;
+        for (id, (pause, party, delays)) in (1u64..).zip(&sends) {
+            now += pause;
+            arrivals.extend(delays.iter().map(|delay| (now + delay, id, now, *party)));
+        }
+        arrivals.sort_unstable();
+        let (mut recent, mut executed) = (Recent::new(capacity), HashMap::new());
+        for (at, id, first_sent, party) in arrivals {
+            let party = Party(party);
+            match recent.admit(party, id, first_sent, at) {
+                Admission::Execute => {
+                    prop_assert!(executed.insert(id, at).is_none(), "{id} was executed twice");
+                    recent.record(party, id, at, at);
+                }
+                Admission::Answer(result) => prop_assert_eq!(executed.get(&id), Some(&result)),
+                Admission::TooOld => {
+                    prop_assert!(executed.values().filter(|executed| **executed >= first_sent).count() > 0);
+                }
+                Admission::FromTheFuture => prop_assert!(false, "it was sent before it arrived"),
+            }
+        }
+    }
+}
+
+/// The last operations of each party are remembered, as many as its slice has room for, whatever another does: also one
+/// that has all of its operations in the same sets.
+#[test]
+fn no_party_has_what_another_did_forgotten() {
+    const CAPACITY: usize = WAYS * SLICES * 16;
+    let mut recent = Recent::new(CAPACITY);
+    let own = CAPACITY as u64 / SLICES as u64 / 2;
+    (0..own).for_each(|id| recent.record(ONE, 1000 + id, 'a', 5));
+    (0..20 * CAPACITY as u64).for_each(|id| recent.record(OTHER, (1 << 40) + id, 'b', 10));
+    for id in 0..own {
+        assert_eq!(recent.admit(ONE, 1000 + id, 1, 20), Admission::Answer('a'), "{id} was forgotten");
+    }
+    assert_eq!(recent.admit(ONE, 7, 1, 20), Admission::Execute, "nothing of this party was forgotten");
+    assert_eq!(recent.admit(OTHER, 7, 1, 20), Admission::TooOld, "of the other much was");
+}
+
+#[test]
+fn a_party_is_a_tenant_with_a_name_or_an_address_space() {
+    let capabilities = crate::capability::Capabilities::new([3; 16].into());
+    let of = |pid: u32, tenant: u16| {
+        let claims = Claims::of(yonder_wire::Rights::Owner, 1, tenant);
+        let capability = capabilities.of(crate::address::Pid::new(pid).unwrap(), claims);
+        Party::of(&Header { pid, capability, ..request(1, 0) })
+    };
+    assert_eq!((of(70, 0), of(71, 0)), (Party(70), Party(71)));
+    assert_eq!((of(70, 5), of(71, 5)), (Party(5), Party(5)), "all address spaces of a tenant are one party");
+}
