@@ -23,6 +23,8 @@ pub struct Config {
     pub spaces_per_maker_max: usize,
     /// Most nodes without a name that are connected from one address.
     pub nodes_per_source_max: usize,
+    /// How long a connection of others than nodes is kept on which nothing comes.
+    pub peer_idle_max: Nanos,
 }
 
 /// What is wrong with a [`Config`].
@@ -42,6 +44,7 @@ impl Default for Config {
             move_retry: 5_000_000_000,
             spaces_per_maker_max: 4096,
             nodes_per_source_max: 256,
+            peer_idle_max: 300_000_000_000,
         }
     }
 }
@@ -55,6 +58,9 @@ impl Config {
         }
         if self.lease == 0 {
             return wrong("a lease of no time is always over: type one such as 3s");
+        }
+        if self.peer_idle_max == 0 {
+            return wrong("connections that may not be silent at all cannot be used: let them be for some minutes");
         }
         if self.overcommit_percent == 0 {
             return wrong("an over-commitment of 0 % leaves no memory to place: type 100 or more");
@@ -100,6 +106,7 @@ mod tests {
             Config { region_bytes: 3 << 20, ..good },
             Config { region_bytes: 1024, ..good },
             Config { lease: 0, ..good },
+            Config { peer_idle_max: 0, ..good },
             Config { overcommit_percent: 0, ..good },
             Config { pressure_low_percent: 95, ..good },
             Config { pressure_high_percent: 101, ..good },

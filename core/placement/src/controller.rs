@@ -1,5 +1,6 @@
-//! [`Controller`]: events in, actions out. Registration, leases and their end are here; requests of clients are in
-//! `requests` and `place`, what nodes answer in `outcomes`, moves in `migrate`.
+//! [`Controller`]: events in, actions out. Registration, and leases and their end, are here; requests of clients are in
+//! `requests` and `place`, what nodes answer in `outcomes`, moves in `migrate`, how far leases of spaces have run in
+//! `leases`.
 //!
 //! A request that needs a node to make a space first waits in `waiting`, and is handled from its beginning again when
 //! that node has answered or is lost: nothing is decided for it before.
@@ -11,12 +12,13 @@ use yonder_units::Nanos;
 use crate::asker::Asker;
 use crate::config::{Config, ConfigError};
 use crate::fullness::Fullness;
+use crate::leases::SpaceLeases;
 use crate::live::{Link, Live, Usage};
 use crate::message::{Answer, Command, NodeReport, Outcome, Registration, Request};
 use crate::names::{ClusterId, MoveId, NodeId, Pid};
 use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, Record, RecordKey};
 use crate::state::State;
-use crate::{URLS_MAX, WAITING_MAX};
+use crate::{SPACES_ENDED_PER_EVENT_MAX, URLS_MAX, WAITING_MAX};
 
 /// The shell's name for a request that it wants answered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -59,6 +61,8 @@ pub struct Actions {
     pub commands: Vec<(NodeId, Command)>,
     /// Answers to clients.
     pub answers: Vec<(Ticket, Answer)>,
+    /// Address spaces that were ended because their leases were over: nothing is left to do, but to tell of it.
+    pub expired: Vec<Pid>,
 }
 
 /// Why records do not make a controller.
@@ -91,6 +95,7 @@ pub struct Controller {
     pub(crate) state: State,
     pub(crate) live: BTreeMap<NodeId, Live>,
     pub(crate) usage: BTreeMap<(Pid, u32), Usage>,
+    pub(crate) leases: SpaceLeases,
     pub(crate) waiting: VecDeque<Waiting>,
     pub(crate) actions: Actions,
 }
@@ -107,8 +112,8 @@ pub(crate) struct Waiting {
 
 impl Controller {
     /// A controller with the records of an earlier one, which said the same to all nodes; or, without records, the
-    /// first one of a cluster named `fresh`. All nodes have a whole lease to come back. The next actions make the
-    /// cluster's record durable.
+    /// first one of a cluster named `fresh`. All nodes have a whole lease to come back, and all owners of address
+    /// spaces a whole one to renew. The next actions make the cluster's record durable.
     pub fn restore(
         config: Config,
         fresh: ClusterId,
@@ -130,7 +135,9 @@ impl Controller {
         let lease_until = now.saturating_add(config.lease);
         let live = state.nodes.keys().map(|node| (*node, Live::silent(lease_until))).collect();
         let usage = state.regions.keys().map(|key| (*key, Usage::default())).collect();
-        Ok(Self { config, state, live, usage, waiting: VecDeque::new(), actions: Actions::default() })
+        let mut leases = SpaceLeases::new(now);
+        state.spaces.iter().for_each(|(pid, space)| leases.renew(*pid, space.lease_ms));
+        Ok(Self { config, state, live, usage, leases, waiting: VecDeque::new(), actions: Actions::default() })
     }
 
     /// The cluster's name, which nodes keep.
@@ -190,15 +197,18 @@ impl Controller {
         }
     }
 
-    /// Takes an event at `now`, which never goes back. Leases that end by then end before it.
+    /// Takes an event at `now`, which never goes back. Leases that end by then end before it. To be called at least
+    /// once in [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases of address spaces run no further without.
     pub fn handle(&mut self, event: Event, now: Nanos) -> Actions {
         self.end_leases(now);
+        self.end_spaces(now);
         let changes_nothing = matches!(
             event,
             Event::Asked(
                 _,
                 _,
-                Request::Open { .. }
+                Request::Renew { .. }
+                    | Request::Open { .. }
                     | Request::Locate { .. }
                     | Request::Nodes
                     | Request::Spaces { .. }
@@ -224,7 +234,8 @@ impl Controller {
     /// When the next lease ends: [`Event::Tick`] is due then at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.live.values().filter(|live| live.link != Link::Lost).map(|live| live.lease_until).min()
+        let nodes = self.live.values().filter(|live| live.link != Link::Lost).map(|live| live.lease_until);
+        nodes.chain(self.leases.next_end()).min()
     }
 
     pub(crate) fn fullness(&self) -> Fullness {
@@ -343,6 +354,17 @@ impl Controller {
         for node in ended {
             self.give_up_what_is_empty(node);
             self.ask_again(node, None);
+        }
+    }
+
+    /// Ends address spaces whose leases are over, some of them if they are many: the next deadline has passed then.
+    fn end_spaces(&mut self, now: Nanos) {
+        self.leases.look(now);
+        while self.actions.expired.len() < SPACES_ENDED_PER_EVENT_MAX
+            && let Some(pid) = self.leases.over()
+        {
+            self.destroy_space(pid);
+            self.actions.expired.push(pid);
         }
     }
 

@@ -6,13 +6,15 @@
 //!
 //! Two kinds of knowledge are kept apart. *Records* (`state`) say what must survive the controller: nodes, spaces,
 //! which node knows which space, which node owns which region, which moves are under way. Everything else (`live`) is
-//! what nodes say of themselves, and is learned again from them.
+//! what nodes say of themselves, and is learned again from them; or how far the leases of spaces have run (`leases`),
+//! which begins anew.
 //!
 //! Invariants:
 //! - A region has one owner at any time. Owner changes only when the old owner says, here or to the new one, that it
 //!   has closed the region for good. No other move of the region begins before the new owner has said that it serves
 //!   it.
 //! - A region has at most one move under way, and no region of a lost node is given to another node.
+//! - An address space has a lease, and ends with it as if its owner had ended it.
 //! - Every change of a record is in [`Actions::changes`], and a controller restored from the records goes on as this
 //!   one would: commands follow from records alone, and executing a command twice is the same as executing it once.
 //!
@@ -24,6 +26,7 @@ mod asker;
 mod config;
 mod controller;
 mod fullness;
+mod leases;
 mod live;
 mod message;
 mod migrate;
@@ -45,6 +48,7 @@ mod tests;
 pub use asker::{Asker, Maker};
 pub use config::{Config, ConfigError};
 pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
+pub use leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_STEP_MAX};
 pub use message::{
     Answer, Arrival, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, Refusal,
     RegionReport, Registration, Request, SpaceView,
@@ -58,6 +62,8 @@ pub use tenants::{TenantReport, TenantView};
 
 /// Most regions that one request can ask for: what one transaction of a store can hold.
 pub const REGIONS_PER_REQUEST_MAX: u64 = 64;
+/// Most address spaces whose leases are over that one event ends: the rest follow with the next one.
+pub const SPACES_ENDED_PER_EVENT_MAX: usize = 64;
 /// Most requests that wait for nodes at a time.
 pub const WAITING_MAX: usize = 4096;
 /// Most address spaces, and their nodes, that one answer tells of: what fits a line.

@@ -206,6 +206,18 @@ pub enum Request {
     CreateSpace {
         /// Its keys, drawn by the client.
         keys: Keys,
+        /// How long it is to be there after a request with the owner's key, in milliseconds: a day at most, and a day
+        /// for 0.
+        #[serde(default)]
+        lease_ms: u32,
+    },
+    /// Begins the lease of an address space anew, with the owner's key: [`Answer::Renewed`]. So does every other
+    /// request with that key.
+    Renew {
+        /// The address space.
+        pid: Pid,
+        /// The owner's key.
+        key: Key,
     },
     /// What a key allows: [`Answer::Opened`].
     Open {
@@ -262,6 +274,25 @@ pub enum Request {
     },
 }
 
+impl Request {
+    /// The address space that it is about, and the key that proves the right to it.
+    pub(crate) fn space(&self) -> Option<(Pid, Key)> {
+        match self {
+            Self::Renew { pid, key }
+            | Self::Open { pid, key }
+            | Self::PlaceRegion { pid, key, .. }
+            | Self::Locate { pid, key, .. }
+            | Self::DestroySpace { pid, key } => Some((*pid, *key)),
+            Self::CreateSpace { .. }
+            | Self::Nodes
+            | Self::Spaces { .. }
+            | Self::Tenants
+            | Self::Drain { .. }
+            | Self::Undrain { .. } => None,
+        }
+    }
+}
+
 /// What a client is told.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -272,7 +303,13 @@ pub enum Answer {
         pid: Pid,
         /// Bytes of a region.
         region_bytes: u64,
+        /// How long it is there after a request with the owner's key, in milliseconds; 0 if it is until it is ended,
+        /// as at controllers of releases that knew no leases.
+        #[serde(default)]
+        lease_ms: u32,
     },
+    /// The lease has begun anew.
+    Renewed,
     /// The key is good.
     Opened {
         /// What it allows.
@@ -280,6 +317,9 @@ pub enum Answer {
         rights: Rights,
         /// Bytes of a region.
         region_bytes: u64,
+        /// As in [`Answer::SpaceCreated`].
+        #[serde(default)]
+        lease_ms: u32,
     },
     /// Regions to allocate in, one behind the other. A single one may have other allocations.
     Placed {
@@ -335,7 +375,10 @@ pub struct Placement {
 #[serde(rename_all = "kebab-case")]
 pub enum Refusal {
     /// Unknown space, or a key that is none of its keys. They are not told apart, so that nobody can search for spaces.
-    #[error("no address space {pid} has this key: use the number and a key that its creation returned")]
+    #[error(
+        "no address space {pid} has this key: use the number and a key that its creation returned, or make another \
+         address space if it has ended or its lease is over"
+    )]
     BadKey {
         /// The address space.
         pid: Pid,

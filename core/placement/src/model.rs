@@ -3,7 +3,7 @@
 //! Each node of the model keeps the regions that it holds; commands wait in order on its connection, connections break
 //! (what waits on them is lost), nodes stop and come back, moves end well or badly, and the controller starts again
 //! from what it made durable, or stops in the middle of that; what a node answers is lost, and what the source of a
-//! move tells its target is lost. After every step:
+//! move tells its target is lost. One space has a short lease. After every step:
 //! - no region is held by two nodes, and the owner in the records holds it, unless the move's end is still unheard;
 //! - the records that were made durable are the records that the controller has;
 //! - no node that is full, draining or gone was given anything.
@@ -19,10 +19,13 @@ const REGION: u64 = 1 << 20;
 const NODE_REGIONS: u64 = 6;
 const NODES: u64 = 4;
 const SPACES: u128 = 3;
+/// Lease of the last space, which ends now and then; the others have the longest.
+const SHORT_LEASE_MS: u32 = 2000;
 
 #[derive(Clone, Debug)]
 enum Step {
     Create(u128),
+    Renew(u128),
     Place {
         space: u128,
         bytes: u64,
@@ -66,6 +69,7 @@ fn step() -> impl Strategy<Value = Step> {
     let space = || 0..SPACES;
     prop_oneof![
         1 => space().prop_map(Step::Create),
+        1 => space().prop_map(Step::Renew),
         4 => (space(), 1..4 * REGION).prop_map(|(space, bytes)| Step::Place { space, bytes }),
         1 => space().prop_map(Step::Destroy),
         2 => node().prop_map(Step::Drain),
@@ -293,9 +297,15 @@ impl World {
             |space: u128| Keys { owner: Key(space * 3), read_write: Key(space * 3 + 1), read: Key(space * 3 + 2) };
         match *step {
             Step::Create(space) => {
-                self.ask(Request::CreateSpace { keys: keys(space) });
+                let lease_ms = if space == SPACES - 1 { SHORT_LEASE_MS } else { 0 };
+                self.ask(Request::CreateSpace { keys: keys(space), lease_ms });
                 let known = self.controller.state.spaces.iter().find(|(_, known)| known.keys == keys(space));
                 self.pids.extend(known.map(|(pid, _)| (space, *pid)));
+            }
+            Step::Renew(space) => {
+                if let Some(pid) = self.pids.get(&space).copied() {
+                    self.ask(Request::Renew { pid, key: keys(space).owner });
+                }
             }
             Step::Place { space, bytes } => {
                 if let Some(pid) = self.pids.get(&space).copied() {

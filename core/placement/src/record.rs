@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use yonder_wire::Rights;
 
 use crate::asker::Maker;
+use crate::leases::SPACE_LEASE_MS_MAX;
 use crate::message::Registration;
 use crate::names::{Capability, ClusterId, Key, MoveId, NodeId, Pid};
 
@@ -116,6 +117,19 @@ pub struct SpaceRecord {
     /// Who has made it; `None` for an operator's, and for those of releases in which that was not noted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub maker: Option<Maker>,
+    /// How long it is there after a request with the owner's key, in milliseconds. Spaces of releases in which that was
+    /// not noted have the longest lease.
+    #[serde(default = "longest_lease", skip_serializing_if = "is_longest_lease")]
+    pub lease_ms: u32,
+}
+
+fn longest_lease() -> u32 {
+    SPACE_LEASE_MS_MAX
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field so")]
+fn is_longest_lease(lease_ms: &u32) -> bool {
+    *lease_ms == SPACE_LEASE_MS_MAX
 }
 
 /// The keys of an address space.

@@ -8,6 +8,7 @@ use crate::SPACES_PER_ANSWER_MAX;
 use crate::asker::{Asker, Maker};
 use crate::controller::{Controller, Ticket, Waiting};
 use crate::fullness::Fullness;
+use crate::leases::granted;
 use crate::live::Link;
 use crate::message::{Answer, Command, NodeCondition, NodeView, Refusal, Request, SpaceView};
 use crate::names::{Key, NodeId, Pid};
@@ -19,11 +20,17 @@ impl Controller {
         if let Err(refusal) = self.check_asker(&asker, &request) {
             return self.actions.answers.push((ticket, Answer::Refused(refusal)));
         }
+        if let Some((pid, key)) = request.space()
+            && self.owned(pid, key).is_ok()
+        {
+            self.renew(pid);
+        }
         let answer = match &request {
-            Request::CreateSpace { keys } => self.create_space(*keys, &asker),
+            Request::CreateSpace { keys, lease_ms } => self.create_space(*keys, *lease_ms, &asker),
+            Request::Renew { pid, key } => self.owned(*pid, *key).map(|()| Answer::Renewed),
             Request::Open { pid, key } => self.rights(*pid, *key).map(|rights| {
-                let region_bytes = self.config.region_bytes;
-                Answer::Opened { rights, region_bytes }
+                let (region_bytes, lease_ms) = (self.config.region_bytes, self.state.spaces[pid].lease_ms);
+                Answer::Opened { rights, region_bytes, lease_ms }
             }),
             Request::PlaceRegion { pid, key, bytes, avoid } => match self.owned(*pid, *key) {
                 Ok(()) => match self.place(*pid, *bytes, avoid) {
@@ -52,13 +59,7 @@ impl Controller {
     /// Whether the asker may ask this; of a space that there is not, it is told what all are told.
     fn check_asker(&self, asker: &Asker, request: &Request) -> Result<(), Refusal> {
         asker.check(request)?;
-        let (pid, key) = match request {
-            Request::Open { pid, key }
-            | Request::PlaceRegion { pid, key, .. }
-            | Request::Locate { pid, key, .. }
-            | Request::DestroySpace { pid, key } => (*pid, *key),
-            _ => return Ok(()),
-        };
+        let Some((pid, key)) = request.space() else { return Ok(()) };
         self.rights(pid, key)?;
         asker.check_space(pid, self.state.spaces[&pid].maker.as_ref())
     }
@@ -75,12 +76,14 @@ impl Controller {
     }
 
     /// A client that has heard no answer asks again with the same keys, and gets the same space.
-    fn create_space(&mut self, keys: Keys, asker: &Asker) -> Result<Answer, Refusal> {
+    fn create_space(&mut self, keys: Keys, lease_ms: u32, asker: &Asker) -> Result<Answer, Refusal> {
         let region_bytes = self.config.region_bytes;
         let known = self.state.spaces.iter().find(|(_, known)| known.keys == keys);
         if let Some((pid, known)) = known {
             asker.check_space(*pid, known.maker.as_ref())?;
-            return Ok(Answer::SpaceCreated { pid: *pid, region_bytes });
+            let (pid, lease_ms) = (*pid, known.lease_ms);
+            self.renew(pid);
+            return Ok(Answer::SpaceCreated { pid, region_bytes, lease_ms });
         }
         let maker = asker.maker();
         let spaces_max = self.config.spaces_per_maker_max;
@@ -93,8 +96,17 @@ impl Controller {
             return Err(Refusal::Busy { cause: "no address space's number is left".to_owned() });
         };
         self.state.count(|cluster| cluster.next_pid = Pid(next));
-        self.state.put(Record::Space { pid, space: SpaceRecord { keys, maker } });
-        Ok(Answer::SpaceCreated { pid, region_bytes })
+        let lease_ms = granted(lease_ms);
+        self.state.put(Record::Space { pid, space: SpaceRecord { keys, maker, lease_ms } });
+        self.renew(pid);
+        Ok(Answer::SpaceCreated { pid, region_bytes, lease_ms })
+    }
+
+    /// Begins the lease of a space anew.
+    fn renew(&mut self, pid: Pid) {
+        if let Some(space) = self.state.spaces.get(&pid) {
+            self.leases.renew(pid, space.lease_ms);
+        }
     }
 
     fn locate(&self, pid: Pid, key: Key, region: u32) -> Result<Answer, Refusal> {
@@ -110,8 +122,9 @@ impl Controller {
 
     /// The space is gone at once; its nodes are told until they say that they have ended it. A lost node would be told
     /// when it comes back.
-    fn destroy_space(&mut self, pid: Pid) -> Answer {
+    pub(crate) fn destroy_space(&mut self, pid: Pid) -> Answer {
         self.state.delete(RecordKey::Space(pid));
+        self.leases.forget(pid);
         self.state.delete_regions(pid);
         self.usage.retain(|(of, _), _| *of != pid);
         let nodes: Vec<NodeId> = self

@@ -7,6 +7,7 @@ use crate::*;
 mod moves;
 
 mod askers;
+mod leases;
 mod listing;
 mod spreading;
 mod tenants;
@@ -103,7 +104,7 @@ impl Scene {
     }
 
     fn create(&mut self) -> Pid {
-        match self.answer(Request::CreateSpace { keys: keys(1) }) {
+        match self.answer(Request::CreateSpace { keys: keys(1), lease_ms: 0 }) {
             Answer::SpaceCreated { pid, .. } => pid,
             other => panic!("{other:?}"),
         }
@@ -193,7 +194,7 @@ fn keys_allow_what_they_say() {
     scene.placed(pid, 1);
     for (key, rights) in [(keys(1).read, Rights::Read), (keys(1).read_write, Rights::ReadWrite)] {
         let opened = scene.answer(Request::Open { pid, key });
-        assert_eq!(opened, Answer::Opened { rights, region_bytes: REGION });
+        assert_eq!(opened, Answer::Opened { rights, region_bytes: REGION, lease_ms: SPACE_LEASE_MS_MAX });
         let Answer::Located(placement) = scene.answer(Request::Locate { pid, key, region: 1 }) else { panic!() };
         assert_eq!(placement.capability, capabilities(1).with(rights));
         let refused = Answer::Refused(Refusal::NotAllowed { pid });

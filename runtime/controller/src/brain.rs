@@ -3,14 +3,17 @@
 //! It takes what reader threads send, with the time at which it arrived: a node whose report waits here while a store
 //! is slow is not lost. It waits for no peer: what it sends goes through an [`Outbox`], and a peer that does not read
 //! is cut off. Who a peer is, and so what it may do, was made sure of at the door; a certificate that is over, or
-//! revoked, since then ends the connection at the next line.
+//! revoked, since then ends the connection at the next line. A peer that is no node, and of which nothing has come for
+//! long, is cut off too: clients connect again when they ask.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use yonder_identity::{Host, Peer as Identity, Role, Stream};
-use yonder_placement::{Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, Ticket};
+use yonder_placement::{
+    Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, SPACE_LEASE_STEP_MAX, Ticket,
+};
 use yonder_units::Nanos;
 
 use crate::door::Door;
@@ -44,12 +47,20 @@ struct Peer {
     identity: Option<Identity>,
     /// When its certificate was looked at last.
     checked: Instant,
+    /// When its last line came.
+    heard: Nanos,
     /// The node that registered on it.
     node: Option<NodeId>,
 }
 
 /// How long a certificate is taken to be as good as it was.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
+/// How long the controller may be without an event: leases of address spaces run no further without.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// Looks for idle peers in the time that one may be idle.
+const IDLE_LOOKS: Nanos = 4;
+
+const _: () = assert!(LOOK_EVERY.as_nanos() < SPACE_LEASE_STEP_MAX as u128);
 
 pub(crate) struct Brain {
     controller: Controller,
@@ -57,6 +68,9 @@ pub(crate) struct Brain {
     door: Door,
     lease: Duration,
     nodes_per_source_max: usize,
+    peer_idle_max: Nanos,
+    /// When idle peers are looked for.
+    idle_look_at: Nanos,
     start: Instant,
     now: Nanos,
     /// When announcements go on after one has failed.
@@ -82,6 +96,8 @@ impl Brain {
             door,
             lease: Duration::from_nanos(config.lease),
             nodes_per_source_max: config.nodes_per_source_max,
+            peer_idle_max: config.peer_idle_max,
+            idle_look_at: 0,
             start,
             now: 0,
             announces_from: 0,
@@ -107,11 +123,13 @@ impl Brain {
         self.handle(Event::Tick)?;
         loop {
             let deadline = self.controller.next_deadline().map(|at| self.start + Duration::from_nanos(at));
-            let timeout = deadline.map_or(self.lease, |at| at.saturating_duration_since(Instant::now()));
+            let timeout =
+                deadline.map_or(LOOK_EVERY, |at| at.saturating_duration_since(Instant::now()).min(LOOK_EVERY));
             match arrivals.recv_timeout(timeout) {
                 Ok(Arrival::Peer(id, stream, source, identity)) => {
                     let outbox = Outbox::new(stream, self.outgoing.clone());
-                    self.meet(id, Peer { outbox, source, identity, checked: Instant::now(), node: None })?;
+                    let (checked, heard) = (Instant::now(), self.now);
+                    self.meet(id, Peer { outbox, source, identity, checked, heard, node: None })?;
                 }
                 Ok(Arrival::Line(id, at, line, _share)) => self.line(id, at, *line)?,
                 Ok(Arrival::End(id, cause)) => self.end(id, cause)?,
@@ -121,7 +139,25 @@ impl Brain {
                     self.handle(Event::Tick)?;
                 }
             }
+            self.close_idle()?;
         }
+    }
+
+    /// Closes connections of peers that are no nodes, and of which nothing has come for too long. It is not said why:
+    /// a client takes a connection that is closed for one that is lost, and makes another when it asks. A node has a
+    /// lease.
+    fn close_idle(&mut self) -> Result<(), StoreError> {
+        if self.now < self.idle_look_at {
+            return Ok(());
+        }
+        self.idle_look_at = self.now.saturating_add(self.peer_idle_max / IDLE_LOOKS);
+        let is_idle = |peer: &Peer| peer.node.is_none() && self.now - peer.heard >= self.peer_idle_max;
+        let idle: Vec<PeerId> = self.peers.iter().filter(|(_, peer)| is_idle(peer)).map(|(id, _)| *id).collect();
+        for id in idle {
+            tracing::debug!("a peer was idle: its connection is closed");
+            self.end(id, None)?;
+        }
+        Ok(())
     }
 
     /// A member, or an address without a name, has half of all connections at most.
@@ -151,6 +187,7 @@ impl Brain {
     fn line(&mut self, id: PeerId, at: Instant, line: ToController) -> Result<(), StoreError> {
         self.pass_to(at);
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
+        peer.heard = self.now;
         if let Some(identity) = &peer.identity
             && at.saturating_duration_since(peer.checked) > CHECK_EVERY
         {
@@ -270,8 +307,11 @@ impl Brain {
     /// Lets the controller decide, and does what it says.
     fn handle(&mut self, event: Event) -> Result<(), StoreError> {
         let actions = self.controller.handle(event, self.now);
-        let Actions { changes, closed, commands, answers } = actions;
+        let Actions { changes, closed, commands, answers, expired } = actions;
         store::commit(self.store.as_mut(), &changes)?;
+        for pid in expired {
+            tracing::info!(%pid, "the lease of an address space is over: it is ended");
+        }
         for node in closed {
             if let Some(peer) = self.nodes.remove(&node) {
                 tracing::warn!(%node, "the node's lease is over");

@@ -2,6 +2,8 @@
 //!
 //! A request is repeated until it is answered or the deadline is over, so each must be harmless when it is executed
 //! twice: a space is made with keys that the client draws, and a place that nobody allocates in is soon free again.
+//!
+//! A controller closes connections on which nothing is asked for minutes. What is asked next goes over another one.
 
 use std::collections::VecDeque;
 use std::io;
@@ -68,6 +70,9 @@ pub struct Space {
     pub keys: Keys,
     /// Bytes of a region.
     pub region_bytes: u64,
+    /// How long it is there after [`ControllerClient::renew`]; `None` if a controller of an earlier release keeps it
+    /// until it is ended.
+    pub lease: Option<Duration>,
 }
 
 /// An address space that somebody else has made.
@@ -77,6 +82,8 @@ pub struct OpenedSpace {
     pub rights: Rights,
     /// Bytes of a region.
     pub region_bytes: u64,
+    /// As [`Space::lease`]. Only requests with the owner's key renew it.
+    pub lease: Option<Duration>,
 }
 
 /// A client of one controller, or of several of which one leads.
@@ -116,13 +123,32 @@ impl ControllerClient {
         self
     }
 
-    /// Makes an address space, without memory.
+    /// Makes an address space, without memory, with the longest lease that there is: a day.
     pub fn create_space(&mut self) -> Result<Space, ClientError> {
+        self.create_space_for(Duration::ZERO)
+    }
+
+    /// Makes an address space, without memory, which ends `lease` after the last request with its owner's key: a day at
+    /// most, and a day for zero. Whole milliseconds count.
+    pub fn create_space_for(&mut self, lease: Duration) -> Result<Space, ClientError> {
+        let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
+        let lease_ms = if lease.is_zero() { 0 } else { lease_ms.max(1) };
         let mut random = StdRng::from_os_rng();
         let [owner, read_write, read] = std::array::from_fn(|_| Key(random.random()));
         let keys = Keys { owner, read_write, read };
-        match self.ask(&Request::CreateSpace { keys })? {
-            Answer::SpaceCreated { pid, region_bytes } => Ok(Space { pid, keys, region_bytes }),
+        match self.ask(&Request::CreateSpace { keys, lease_ms })? {
+            Answer::SpaceCreated { pid, region_bytes, lease_ms } => {
+                Ok(Space { pid, keys, region_bytes, lease: lease_of(lease_ms) })
+            }
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Begins the lease of an address space anew, with the owner's key. Controllers of releases that knew no leases
+    /// ([`Space::lease`]) do not know this either.
+    pub fn renew(&mut self, pid: Pid, key: Key) -> Result<(), ClientError> {
+        match self.ask(&Request::Renew { pid, key })? {
+            Answer::Renewed => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }
@@ -130,7 +156,9 @@ impl ControllerClient {
     /// What `key` allows.
     pub fn open(&mut self, pid: Pid, key: Key) -> Result<OpenedSpace, ClientError> {
         match self.ask(&Request::Open { pid, key })? {
-            Answer::Opened { rights, region_bytes } => Ok(OpenedSpace { rights, region_bytes }),
+            Answer::Opened { rights, region_bytes, lease_ms } => {
+                Ok(OpenedSpace { rights, region_bytes, lease: lease_of(lease_ms) })
+            }
             other => Err(self.unexpected(&other)),
         }
     }
@@ -233,6 +261,7 @@ impl ControllerClient {
         let mut refusals = 0;
         loop {
             let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
+            let was_kept = self.connection.is_some();
             match self.ask_once(request, left) {
                 Ok(Answer::Refused(refusal)) => return Err(refusal.into()),
                 Ok(answer) => return Ok(answer),
@@ -247,6 +276,10 @@ impl ControllerClient {
                 }
                 Err(DialError::Lost(error)) => {
                     self.connection = None;
+                    if was_kept && Instant::now() < deadline {
+                        // It may have been closed because it was idle.
+                        continue;
+                    }
                     if Instant::now() + PAUSE >= deadline {
                         return Err(self.unreachable(&error.to_string()));
                     }
@@ -292,4 +325,9 @@ impl ControllerClient {
         let addresses: Vec<&str> = self.addresses.iter().map(String::as_str).collect();
         ClientError::Unreachable { addresses: addresses.join(","), cause: cause.to_owned() }
     }
+}
+
+/// What a controller says of a lease; those of releases that knew none say nothing.
+fn lease_of(lease_ms: u32) -> Option<Duration> {
+    (lease_ms > 0).then(|| Duration::from_millis(lease_ms.into()))
 }

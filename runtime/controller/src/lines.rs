@@ -120,7 +120,7 @@ impl LineReader {
         }
     }
 
-    /// Whether the peer is silent, which it may be for as long as it likes: no line is begun.
+    /// Whether the peer is silent: no line is begun.
     pub(crate) fn is_between_lines(&self) -> bool {
         self.line.is_empty()
     }

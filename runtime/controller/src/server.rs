@@ -300,7 +300,7 @@ impl Reader {
                     }
                 }
                 Ok(None) => return None,
-                // A client may be silent for as long as it likes, but not within a line.
+                // How long a client may be silent between lines is the brain's to say.
                 Err(error) if is_timeout(&error) && lines.is_between_lines() => {}
                 Err(error) if is_timeout(&error) => return Some("a line was begun and not ended".to_owned()),
                 Err(error) => return (error.kind() == ErrorKind::InvalidData).then(|| error.to_string()),

@@ -20,7 +20,7 @@ impl Scene {
 fn a_tenant_has_its_own_spaces_and_an_operator_all() {
     let mut scene = Scene::new();
     scene.register(1, 4);
-    let created = scene.answer_to(tenant("a"), Request::CreateSpace { keys: keys(1) });
+    let created = scene.answer_to(tenant("a"), Request::CreateSpace { keys: keys(1), lease_ms: 0 });
     let Answer::SpaceCreated { pid, .. } = created else { panic!("{created:?}") };
     let open = || Request::Open { pid, key: keys(1).read };
     let not_yours = Answer::Refused(Refusal::NotYours { pid });
@@ -35,8 +35,8 @@ fn a_tenant_has_its_own_spaces_and_an_operator_all() {
     let unknown = Request::Open { pid, key: Key(99) };
     assert_eq!(scene.answer_to(tenant("b"), unknown), Answer::Refused(Refusal::BadKey { pid }));
     // A request that comes twice is of the one who sent it first.
-    assert_eq!(scene.answer_to(tenant("a"), Request::CreateSpace { keys: keys(1) }), created);
-    assert_eq!(scene.answer_to(tenant("b"), Request::CreateSpace { keys: keys(1) }), not_yours);
+    assert_eq!(scene.answer_to(tenant("a"), Request::CreateSpace { keys: keys(1), lease_ms: 0 }), created);
+    assert_eq!(scene.answer_to(tenant("b"), Request::CreateSpace { keys: keys(1), lease_ms: 0 }), not_yours);
 }
 
 #[test]
@@ -64,7 +64,7 @@ fn only_those_who_run_the_cluster_see_and_change_it() {
 fn who_asks_is_known_while_a_request_waits() {
     let mut scene = Scene::new();
     scene.register(1, 4);
-    let created = scene.answer_to(tenant("a"), Request::CreateSpace { keys: keys(1) });
+    let created = scene.answer_to(tenant("a"), Request::CreateSpace { keys: keys(1), lease_ms: 0 });
     let Answer::SpaceCreated { pid, .. } = created else { panic!("{created:?}") };
     let place = Request::PlaceRegion { pid, key: keys(1).owner, bytes: 1, avoid: Vec::new() };
     let waits = scene.handle(Event::Asked(Ticket(100), tenant("a"), place));
@@ -80,11 +80,11 @@ fn a_space_without_a_maker_is_of_no_tenant() {
     let keys_text = serde_json::to_string(&keys(1)).unwrap();
     let old = format!("{{\"space\":{{\"pid\":{},\"keys\":{keys_text}}}}}", Pid::FIRST.0);
     let record: Record = serde_json::from_str(&old).unwrap();
-    let space = SpaceRecord { keys: keys(1), maker: None };
+    let space = SpaceRecord { keys: keys(1), maker: None, lease_ms: SPACE_LEASE_MS_MAX };
     assert_eq!(record, Record::Space { pid: Pid::FIRST, space });
     assert_eq!(serde_json::to_string(&record).unwrap(), old, "and earlier releases read what is written");
     for maker in [Maker::Tenant("a".to_owned()), Maker::Source("10.0.0.1".to_owned())] {
-        let space = SpaceRecord { keys: keys(1), maker: Some(maker) };
+        let space = SpaceRecord { keys: keys(1), maker: Some(maker), lease_ms: 60_000 };
         let record = Record::Space { pid: Pid::FIRST, space };
         assert_eq!(serde_json::from_str::<Record>(&serde_json::to_string(&record).unwrap()).unwrap(), record);
     }
@@ -104,7 +104,7 @@ fn each_maker_has_so_many_spaces() {
     let mut number = 0;
     let mut create = |scene: &mut Scene, asker: &Asker| {
         number += 1;
-        scene.answer_to(asker.clone(), Request::CreateSpace { keys: keys(number) })
+        scene.answer_to(asker.clone(), Request::CreateSpace { keys: keys(number), lease_ms: 0 })
     };
     for asker in [tenant("a"), tenant("b"), source("10.0.0.1"), source("10.0.0.2")] {
         for _ in 0..2 {

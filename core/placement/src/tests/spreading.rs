@@ -12,7 +12,8 @@ fn regions_of_a_space_go_to_the_emptiest_node() {
     assert_eq!(scene.placed(pid, REGION), [(2, 2)], "a quarter of node 1 is promised, nothing of node 2");
     assert_eq!(scene.placed(pid, REGION), [(3, 2)], "an eighth of node 2");
     assert_eq!(scene.placed(pid, REGION), [(4, 1)], "equal shares again");
-    let Answer::SpaceCreated { pid: other, .. } = scene.answer(Request::CreateSpace { keys: keys(2) }) else {
+    let Answer::SpaceCreated { pid: other, .. } = scene.answer(Request::CreateSpace { keys: keys(2), lease_ms: 0 })
+    else {
         panic!()
     };
     let place = Request::PlaceRegion { pid: other, key: keys(2).owner, bytes: 1, avoid: Vec::new() };

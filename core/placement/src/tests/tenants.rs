@@ -35,7 +35,7 @@ impl Scene {
     /// A space of a tenant, with a region, and so on a node.
     fn create_as(&mut self, name: &str, of: u128) -> Pid {
         let asker = Asker::Tenant(name.to_owned());
-        self.handle(Event::Asked(Ticket(1000), asker, Request::CreateSpace { keys: keys(of) }));
+        self.handle(Event::Asked(Ticket(1000), asker, Request::CreateSpace { keys: keys(of), lease_ms: 0 }));
         let Answer::Spaces { spaces, .. } = self.answer(Request::Spaces { from: Pid::FIRST }) else { panic!() };
         spaces.last().expect("it was made").pid
     }
@@ -98,7 +98,7 @@ fn a_tenant_that_has_done_nothing_is_told_of_and_a_space_counts_once() {
     scene.hear(1, vec![report("app", 1, 1)]);
     assert_eq!(scene.tenant("app").spaces, 3);
     // Spaces of programs without names are of their addresses.
-    scene.answer(Request::CreateSpace { keys: keys(2) });
+    scene.answer(Request::CreateSpace { keys: keys(2), lease_ms: 0 });
     assert_eq!(scene.tenant("127.0.0.1").spaces, 1);
 }
 

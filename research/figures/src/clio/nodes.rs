@@ -138,7 +138,7 @@ fn by_controller(nodes: &mut [Node], _: &mut ChaCha8Rng) -> Placed {
         cluster.controller.handle(Event::Registered { facts, report, spaces: Vec::new() }, NOW);
     }
     let keys = Keys { owner: Key(1), read_write: Key(2), read: Key(3) };
-    let Answer::SpaceCreated { pid, region_bytes } = cluster.ask(Request::CreateSpace { keys }) else {
+    let Answer::SpaceCreated { pid, region_bytes, .. } = cluster.ask(Request::CreateSpace { keys, lease_ms: 0 }) else {
         panic!("there is room for an address space");
     };
     let mut place = |_| {

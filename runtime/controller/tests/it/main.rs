@@ -10,6 +10,7 @@ mod etcd_server;
 mod failures;
 mod fake;
 mod identities;
+mod leases;
 mod moves;
 mod roles;
 #[cfg(feature = "etcd")]

@@ -1,17 +1,20 @@
 //! [`Cluster`]: an address space that spans nodes, as one process knows it.
 //!
 //! Its addresses are divided into regions, each on one node. Where regions are is known to a controller; what was asked
-//! once is kept here, for all threads, until a node says that the region has moved.
+//! once is kept here, for all threads, until a node says that the region has moved. The controller ends an address
+//! space when its lease is over, which programs with the owner's key renew (`renewal`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, ControllerClient};
+use yonder_fabric::FabricError;
 use yonder_fabric::lane::NodeSession;
 use yonder_placement::{Key, Keys, NodeId, Pid, Placement, Refusal};
 use yonder_wire::Rights;
 
+use super::renewal::Renewal;
 use super::{ClibError, Ticket};
 
 /// How long a region may be on its way between the node that had it and the controller's map.
@@ -31,7 +34,9 @@ pub(super) struct Location {
 
 /// An address space of a controller.
 pub(super) struct Cluster {
-    controller: Mutex<ControllerClient>,
+    controller: Arc<Mutex<ControllerClient>>,
+    /// Renews the lease, for owners.
+    renewal: Mutex<Option<Renewal>>,
     pid: Pid,
     key: Key,
     /// All keys, if this process has made the address space.
@@ -44,24 +49,29 @@ pub(super) struct Cluster {
 }
 
 impl Cluster {
-    /// Makes an address space.
-    pub(super) fn create(addresses: &str, spin: Duration) -> Result<Self, ClibError> {
-        let mut controller = ControllerClient::new(addresses, spin).with_credential_of_process()?;
-        let space = controller.create_space()?;
-        Ok(Self::new(controller, space.pid, space.keys.owner, Some(space.keys), space.region_bytes))
+    /// Makes an address space with a lease of this length. The controller has as long as `deadline` for each answer.
+    pub(super) fn create(addresses: &str, deadline: Duration, lease: Duration) -> Result<Self, ClibError> {
+        let mut controller = ControllerClient::new(addresses, deadline).with_credential_of_process()?;
+        let space = controller.create_space_for(lease)?;
+        let cluster = Self::new(controller, space.pid, space.keys.owner, Some(space.keys), space.region_bytes);
+        cluster.keep(addresses, space.lease)?;
+        Ok(cluster)
     }
 
     /// Uses the address space of another process.
-    pub(super) fn open(addresses: &str, spin: Duration, pid: u32, key: u128) -> Result<Self, ClibError> {
-        let mut controller = ControllerClient::new(addresses, spin).with_credential_of_process()?;
+    pub(super) fn open(addresses: &str, deadline: Duration, pid: u32, key: u128) -> Result<Self, ClibError> {
+        let mut controller = ControllerClient::new(addresses, deadline).with_credential_of_process()?;
         let (pid, key) = (Pid(pid), Key(key));
         let opened = controller.open(pid, key)?;
-        Ok(Self::new(controller, pid, key, None, opened.region_bytes))
+        let cluster = Self::new(controller, pid, key, None, opened.region_bytes);
+        cluster.keep(addresses, opened.lease.filter(|_| opened.rights == Rights::Owner))?;
+        Ok(cluster)
     }
 
     fn new(controller: ControllerClient, pid: Pid, key: Key, keys: Option<Keys>, region_bytes: u64) -> Self {
         Self {
-            controller: Mutex::new(controller),
+            controller: Arc::new(Mutex::new(controller)),
+            renewal: Mutex::default(),
             pid,
             key,
             keys,
@@ -70,6 +80,18 @@ impl Cluster {
             standings: Mutex::default(),
             parts: Mutex::default(),
         }
+    }
+
+    /// Renews the lease from now on, if there is one.
+    fn keep(&self, addresses: &str, lease: Option<Duration>) -> Result<(), ClibError> {
+        let Some(lease) = lease else { return Ok(()) };
+        let started = Renewal::start(&self.controller, self.pid, self.key, lease);
+        let renewal = started.map_err(|error| {
+            let cause = format!("no thread can be started to renew the lease: {error}");
+            FabricError::System { url: format!("controller://{addresses}"), cause }
+        });
+        *self.renewal() = Some(renewal?);
+        Ok(())
     }
 
     pub(super) fn pid(&self) -> u32 {
@@ -98,10 +120,11 @@ impl Cluster {
         Ok(Ticket::of_controller(self.pid.0, key.0))
     }
 
-    /// Ends the address space if this process has made it.
+    /// Ends the address space if this process has made it; in any case its lease is not renewed any more.
     pub(super) fn destroy(&self) {
+        drop(self.renewal().take());
         if self.keys.is_some() {
-            // A controller that cannot be reached keeps the address space: it has no lease.
+            // A controller that cannot be reached ends the address space when its lease is over.
             let destroyed = self.controller().destroy_space(self.pid, self.key);
             if let Err(error) = destroyed {
                 tracing::warn!(%error, "an address space was not ended");
@@ -192,6 +215,10 @@ impl Cluster {
         let location = Location { node: *node, name: name.clone(), urls: urls.clone(), capability: capability.0 };
         self.regions.write().unwrap_or_else(PoisonError::into_inner).insert(*region, location.clone());
         location
+    }
+
+    fn renewal(&self) -> std::sync::MutexGuard<'_, Option<Renewal>> {
+        self.renewal.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn controller(&self) -> std::sync::MutexGuard<'_, ControllerClient> {

@@ -39,6 +39,7 @@ mod error;
 mod flows;
 mod pending;
 mod process;
+mod renewal;
 mod table;
 mod thread;
 mod ticket;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use yonder_fabric::lane::{Lane, NodeAddress, NodeSession};
 use yonder_fabric::{AdaptiveSpin, Credentials, FabricError, SpaceLease, SpaceLeaseError};
-use yonder_wire::{Kind, LEASE_MS_MAX, Rights};
+use yonder_wire::{ErrorCode, Kind, LEASE_MS_MAX, Rights};
 
 use super::cluster::Cluster;
 use super::flows::open;
@@ -20,8 +20,8 @@ const CONTROLLER: &str = "controller://";
 /// How a process uses its address space.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessConfig {
-    /// How long a node keeps the address space after the last sign of life of its owner: a day at most, and a day for
-    /// zero. A controller keeps address spaces until they are destroyed.
+    /// How long a node or a controller keeps the address space after the last sign of life of its owner: a day at most,
+    /// and a day for zero. At a controller only those with an owner's ticket keep it alive.
     pub lease: Duration,
     /// From the call of an operation until it has timed out.
     pub deadline: Duration,
@@ -78,7 +78,7 @@ impl Process {
     /// As [`Process::create`].
     pub fn create_with(url: &str, config: ProcessConfig) -> Result<Self, ClibError> {
         if let Some(addresses) = url.strip_prefix(CONTROLLER) {
-            let cluster = Cluster::create(addresses, config.deadline)?;
+            let cluster = Cluster::create(addresses, config.deadline, lease_of(&config))?;
             return Ok(Self::new(url, Backend::Cluster(Box::new(cluster)), config));
         }
         let (address, lane) = connect(url)?;
@@ -139,6 +139,39 @@ impl Process {
         }
     }
 
+    /// As [`Process::ticket`], but one that opens nothing from `time` on, to a minute or two: to lend what is asked
+    /// back. A minute at least, four years at most, and of a node's address space alone.
+    ///
+    /// # Errors
+    /// [`ClibError::Refused`] for one of a controller, which has no tickets that end.
+    pub fn ticket_for(&self, rights: Rights, time: Duration) -> Result<Ticket, ClibError> {
+        match &self.shared.place {
+            Backend::Node(node) => {
+                let minutes = time.as_secs().div_ceil(60).max(1);
+                let granted = node.space_lease.call(Kind::Grant, minutes, rights as u64, &[])?.header;
+                Ok(Ticket::new(node.ticket.pid(), granted.capability))
+            }
+            Backend::Cluster(_) => Err(ClibError::Refused(ErrorCode::Unsupported)),
+        }
+    }
+
+    /// Makes all tickets void that there are of the address space, those of this process and its threads among them,
+    /// and returns a new one, with all rights: [`Process::open`] goes on with it. What is in the memory stays, for as
+    /// long as the lease does. Only an owner whose ticket has no end can, and only at a node.
+    ///
+    /// # Errors
+    /// [`ClibError::Refused`] for an address space of a controller.
+    pub fn revoke_tickets(&self) -> Result<Ticket, ClibError> {
+        match &self.shared.place {
+            Backend::Node(node) => {
+                let revoked = node.space_lease.call(Kind::Revoke, 0, 0, &[])?.header;
+                node.space_lease.session().lose();
+                Ok(Ticket::new(node.ticket.pid(), revoked.capability))
+            }
+            Backend::Cluster(_) => Err(ClibError::Refused(ErrorCode::Unsupported)),
+        }
+    }
+
     /// The ticket that this process has.
     #[must_use]
     pub fn own_ticket(&self) -> Ticket {
@@ -180,7 +213,7 @@ fn connect(url: &str) -> Result<(NodeAddress, Lane), ClibError> {
     Err(refused.expect("a URL that resolves has an address"))
 }
 
-/// The lease that a node gives.
+/// The lease that is asked for.
 fn lease_of(config: &ProcessConfig) -> Duration {
     let longest = Duration::from_millis(LEASE_MS_MAX.into());
     if config.lease.is_zero() { longest } else { config.lease.min(longest) }

@@ -73,3 +73,31 @@ fn a_guest_that_is_told_of_the_end_gives_the_node_up_for_all_its_threads() {
     assert!(matches!(guest.ticket(Rights::Read), Err(ClibError::Lost)));
     assert!(matches!(thread.rread(address, &mut [0]), Err(ClibError::Lost)), "the whole address space is gone");
 }
+
+#[test]
+fn an_owner_takes_all_tickets_back_and_goes_on_with_a_new_one() {
+    let (node, url) = start_node();
+    let owner = Process::create(&url).unwrap();
+    let mut owners = owner.thread().unwrap();
+    let address = owners.ralloc(1, Permission::ReadWrite).unwrap();
+    owners.rwrite(address, &[7]).unwrap();
+    let lent = owner.ticket_for(Rights::ReadWrite, Duration::from_secs(90)).unwrap();
+    let guest = Process::open(&url, lent).unwrap();
+    let mut guests = guest.thread().unwrap();
+    guests.rwrite(address, &[8]).unwrap();
+    assert!(guest.ticket_for(Rights::Owner, Duration::from_secs(60)).is_err(), "a guest has no more than it was lent");
+    assert!(owner.ticket_for(Rights::Read, Duration::MAX).is_err(), "no ticket says that");
+    assert!(guest.revoke_tickets().is_err(), "only an owner takes back");
+    guests.rwrite(address, &[9]).expect("and nothing has changed");
+    let spaces = node.stats().spaces;
+    let ticket = owner.revoke_tickets().unwrap();
+    let mut back = [0];
+    for thread in [&mut owners, &mut guests] {
+        assert!(matches!(thread.rread(address, &mut back), Err(ClibError::Lost)), "{back:?} was read");
+    }
+    assert!(matches!(Process::open(&url, lent).map(drop), Err(ClibError::Lost)));
+    assert_eq!(node.stats().spaces, spaces, "the address space stays");
+    let again = Process::open(&url, ticket).unwrap();
+    again.thread().unwrap().rread(address, &mut back).unwrap();
+    assert_eq!(back, [9]);
+}

@@ -2,5 +2,6 @@
 
 mod allocator;
 mod clib;
+mod cluster_leases;
 mod leases;
 mod several_nodes;

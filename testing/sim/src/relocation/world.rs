@@ -106,7 +106,7 @@ impl World {
     /// The address space, and its regions with their allocations: nothing goes wrong yet.
     fn begin(&mut self) {
         (0..HOSTS).for_each(|at| self.connect(at));
-        self.ask(Request::CreateSpace { keys: self.keys });
+        self.ask(Request::CreateSpace { keys: self.keys, lease_ms: 0 });
         for region in 1..=REGIONS {
             let (pid, key) = (self.pid, self.keys.owner);
             self.ask(Request::PlaceRegion { pid, key, bytes: REGION_BYTES, avoid: Vec::new() });
@@ -423,7 +423,7 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) {
-        let Actions { changes, closed, commands, answers } = self.controller.handle(event, self.now);
+        let Actions { changes, closed, commands, answers, expired: _ } = self.controller.handle(event, self.now);
         let crash_after = if changes.is_empty() { None } else { self.crash_after.take() };
         for change in changes.into_iter().take(crash_after.unwrap_or(usize::MAX)) {
             match change {

@@ -1,0 +1,126 @@
+//! [`SpaceLeases`]: how long each address space is there without a word of its owner.
+//!
+//! An address space ends when its lease is over, unless a request with the owner's key renews it, so that what a killed
+//! program leaves behind is free again. Lengths are records; how far a lease has run is not, and a controller that
+//! starts begins them all anew: while none serves, no owner can renew.
+//!
+//! For the same reason leases run by at most [`SPACE_LEASE_STEP_MAX`] between two looks at the clock. A controller that
+//! stood still (SIGSTOP, a paused virtual machine, a slow store) has the renewals of all owners in its sockets, unread.
+//!
+//! Invariants: a lease is in `order` once, at its end; leases run no faster than the clock.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use yonder_units::Nanos;
+
+use crate::names::Pid;
+
+/// Longest time between two looks at the clock for which leases of address spaces run, as at a node. A controller
+/// takes an event, if only [`Event::Tick`](crate::Event::Tick), more often than that.
+pub const SPACE_LEASE_STEP_MAX: Nanos = 600_000_000;
+/// Longest lease of an address space, and the one of those that were made without: a day, as at a node.
+pub const SPACE_LEASE_MS_MAX: u32 = yonder_wire::LEASE_MS_MAX;
+
+const NANOS_PER_MILLISECOND: Nanos = 1_000_000;
+
+/// The length of the lease that an owner gets who asks for this one; 0 asks for the longest.
+pub(crate) fn granted(lease_ms: u32) -> u32 {
+    if lease_ms == 0 { SPACE_LEASE_MS_MAX } else { lease_ms.min(SPACE_LEASE_MS_MAX) }
+}
+
+/// The leases of all address spaces.
+#[derive(Debug)]
+pub(crate) struct SpaceLeases {
+    /// What the clock showed at the last look.
+    seen: Nanos,
+    /// How far leases had run then.
+    reached: Nanos,
+    /// The end of each, in the time of leases.
+    ends: BTreeMap<Pid, Nanos>,
+    /// The same, the next one first.
+    order: BTreeSet<(Nanos, Pid)>,
+}
+
+impl SpaceLeases {
+    /// No leases yet.
+    pub(crate) fn new(now: Nanos) -> Self {
+        Self { seen: now, reached: 0, ends: BTreeMap::new(), order: BTreeSet::new() }
+    }
+
+    /// A look at the clock, which shows `now`: leases run on.
+    pub(crate) fn look(&mut self, now: Nanos) {
+        let step = now.saturating_sub(self.seen).min(SPACE_LEASE_STEP_MAX);
+        self.reached = self.reached.saturating_add(step);
+        self.seen = self.seen.max(now);
+    }
+
+    /// Begins a lease, or begins it anew.
+    pub(crate) fn renew(&mut self, pid: Pid, lease_ms: u32) {
+        let end = self.reached.saturating_add(Nanos::from(lease_ms) * NANOS_PER_MILLISECOND);
+        self.forget(pid);
+        self.ends.insert(pid, end);
+        self.order.insert((end, pid));
+    }
+
+    /// The address space has ended.
+    pub(crate) fn forget(&mut self, pid: Pid) {
+        if let Some(end) = self.ends.remove(&pid) {
+            self.order.remove(&(end, pid));
+        }
+    }
+
+    /// The next one that is over.
+    pub(crate) fn over(&self) -> Option<Pid> {
+        self.order.first().filter(|(end, _)| *end <= self.reached).map(|(_, pid)| *pid)
+    }
+
+    /// What the clock shows when the next one is over, if it goes on as it should.
+    pub(crate) fn next_end(&self) -> Option<Nanos> {
+        self.order.first().map(|(end, _)| self.seen.saturating_add(end.saturating_sub(self.reached)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = NANOS_PER_MILLISECOND;
+
+    #[test]
+    fn leases_end_in_their_order_and_later_if_they_are_renewed() {
+        let (a, b) = (Pid::FIRST, Pid(Pid::FIRST.0 + 1));
+        let mut leases = SpaceLeases::new(7);
+        leases.renew(a, 100);
+        leases.renew(b, 200);
+        assert_eq!(leases.next_end(), Some(7 + 100 * MS));
+        leases.look(7 + 99 * MS);
+        assert_eq!(leases.over(), None);
+        leases.renew(a, 150);
+        leases.look(7 + 200 * MS);
+        assert_eq!(leases.over(), Some(b));
+        leases.forget(b);
+        assert_eq!((leases.over(), leases.next_end()), (None, Some(7 + 249 * MS)));
+        leases.look(7 + 249 * MS);
+        assert_eq!(leases.over(), Some(a));
+        leases.forget(a);
+        leases.forget(a);
+        assert_eq!((leases.over(), leases.next_end()), (None, None));
+        assert!(leases.order.is_empty() && leases.ends.is_empty());
+    }
+
+    #[test]
+    fn a_leap_of_the_clock_is_no_silence() {
+        let mut leases = SpaceLeases::new(0);
+        leases.renew(Pid::FIRST, 1000);
+        leases.look(3600 * 1000 * MS);
+        assert_eq!((leases.over(), leases.next_end()), (None, Some(3600 * 1000 * MS + 400 * MS)));
+        leases.look(0);
+        leases.look(3600 * 1000 * MS + 400 * MS);
+        assert_eq!(leases.over(), Some(Pid::FIRST));
+    }
+
+    #[test]
+    fn lengths_are_a_day_at_most() {
+        assert_eq!([0, 1, 60_000, u32::MAX].map(granted), [SPACE_LEASE_MS_MAX, 1, 60_000, SPACE_LEASE_MS_MAX]);
+    }
+}

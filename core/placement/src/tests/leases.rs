@@ -1,0 +1,200 @@
+//! Leases of address spaces: what is not renewed ends, on all nodes; what is renewed stays, whatever the controller's
+//! own life is like.
+
+use super::*;
+
+/// A lease that is renewed three times a second is kept.
+const LEASE_MS: u32 = 10_000;
+const LEASE: u64 = LEASE_MS as u64 * 1_000_000;
+/// Between two looks of a controller at the clock.
+const LOOK: u64 = SPACE_LEASE_STEP_MAX;
+
+fn tenant(name: &str) -> Asker {
+    Asker::Tenant(name.to_owned())
+}
+
+impl Scene {
+    /// An address space with this number's keys and [`LEASE_MS`].
+    fn lease(&mut self, asker: Asker, of: u128) -> Pid {
+        let actions =
+            self.handle(Event::Asked(Ticket(1), asker, Request::CreateSpace { keys: keys(of), lease_ms: LEASE_MS }));
+        match &actions.answers[..] {
+            [(_, Answer::SpaceCreated { pid, lease_ms: LEASE_MS, .. })] => *pid,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    /// Lets time pass, as a controller sees it that has nothing else to do, and collects what it did.
+    fn pass(&mut self, time: u64) -> Actions {
+        let end = self.now + time;
+        let mut all = Actions::default();
+        while self.now < end {
+            self.now = (self.now + LOOK).min(end);
+            let Actions { commands, answers, expired, .. } = self.handle(Event::Tick);
+            all.commands.extend(commands);
+            all.answers.extend(answers);
+            all.expired.extend(expired);
+        }
+        all
+    }
+
+    fn ask_as(&mut self, asker: Asker, request: Request) -> Answer {
+        self.handle(Event::Asked(Ticket(1), asker, request)).answers.remove(0).1
+    }
+
+    fn has(&self, pid: Pid) -> bool {
+        self.records.iter().any(|record| record.key() == RecordKey::Space(pid))
+    }
+}
+
+#[test]
+fn a_space_that_is_not_renewed_ends_as_by_its_owner() {
+    let mut scene = Scene::new();
+    scene.controller = Controller::restore(Config { lease: 100 * LEASE, ..config() }, ClusterId(7), [], 0).unwrap();
+    scene.register(1, 2);
+    scene.register(2, 2);
+    let pid = scene.lease(Asker::local(), 1);
+    assert_eq!(scene.controller.next_deadline(), Some(LEASE));
+    assert_eq!(scene.placed(pid, 3 * REGION), [(1, 1), (2, 2), (3, 1)]);
+    // One who waits for a third node is told.
+    scene.register(3, 40);
+    let place = Request::PlaceRegion { pid, key: keys(1).owner, bytes: 8 * REGION, avoid: Vec::new() };
+    assert_eq!(scene.ask(place).answers, []);
+    let waits = Ticket(scene.tickets);
+    assert_eq!(scene.pass(LEASE - 1).expired, []);
+    let ended = scene.pass(1);
+    assert_eq!(ended.expired, [pid]);
+    let order = [1, 2, 3].map(|node| (NodeId(node), Command::DestroySpace { pid }));
+    assert_eq!(ended.commands, order, "all that know it are told, that which makes it among them");
+    assert_eq!(ended.answers, [(waits, Answer::Refused(Refusal::BadKey { pid }))]);
+    let is_left = |record: &Record| matches!(record.key(), RecordKey::Space(_) | RecordKey::Region(..));
+    assert!(!scene.records.iter().any(is_left), "{:?}", scene.records);
+    // Its owner is told what all are told of a space that is not there.
+    for request in [Request::Renew { pid, key: keys(1).owner }, Request::Open { pid, key: keys(1).owner }] {
+        assert_eq!(scene.answer(request), Answer::Refused(Refusal::BadKey { pid }));
+    }
+    // Also if the controller starts again before the nodes have heard of it.
+    scene.restart();
+    assert_eq!(scene.register(1, 2).commands, [(NodeId(1), Command::DestroySpace { pid })]);
+}
+
+#[test]
+fn what_its_owner_asks_renews_it_and_nothing_else() {
+    let mut scene = Scene::new();
+    let pid = scene.lease(tenant("a"), 1);
+    let own = keys(1).owner;
+    let renewals = [
+        Request::Renew { pid, key: own },
+        Request::Open { pid, key: own },
+        Request::Locate { pid, key: own, region: 9 },
+        Request::CreateSpace { keys: keys(1), lease_ms: 1 },
+        Request::PlaceRegion { pid, key: own, bytes: 1, avoid: Vec::new() },
+    ];
+    let others: Vec<Pid> = (2..=6).map(|of| scene.lease(tenant("a"), of)).collect();
+    let wrong = [
+        (tenant("a"), Request::Renew { pid: others[0], key: keys(2).read }),
+        (tenant("a"), Request::Open { pid: others[1], key: keys(3).read_write }),
+        (tenant("a"), Request::Renew { pid: others[2], key: own }),
+        (tenant("b"), Request::Renew { pid: others[3], key: keys(5).owner }),
+        (Asker::Observer, Request::Renew { pid: others[4], key: keys(6).owner }),
+    ];
+    let turn = LEASE / 4 * 3;
+    let mut ended = Vec::new();
+    for right in renewals {
+        ended.extend(scene.pass(turn).expired);
+        scene.ask_as(tenant("a"), right);
+        wrong.iter().for_each(|(asker, request)| drop(scene.ask_as(asker.clone(), request.clone())));
+    }
+    assert_eq!(ended, others, "four leases later the one that was renewed is there");
+    assert_eq!(scene.ask_as(tenant("a"), Request::Renew { pid, key: own }), Answer::Renewed);
+    assert_eq!(scene.pass(LEASE - 1).expired, []);
+    assert_eq!(scene.ask_as(Asker::Operator, Request::Renew { pid, key: own }), Answer::Renewed);
+    assert_eq!(scene.pass(LEASE - 1).expired, []);
+    assert_eq!(scene.pass(1).expired, [pid]);
+}
+
+#[test]
+fn another_tenant_renews_nothing() {
+    let mut scene = Scene::new();
+    let pid = scene.lease(tenant("a"), 1);
+    for _ in 0..3 {
+        assert_eq!(scene.pass(LEASE / 4).expired, []);
+        // It has found the key.
+        let refused = scene.ask_as(tenant("b"), Request::Renew { pid, key: keys(1).owner });
+        assert_eq!(refused, Answer::Refused(Refusal::NotYours { pid }));
+        let refused = scene.ask_as(tenant("b"), Request::CreateSpace { keys: keys(1), lease_ms: 0 });
+        assert_eq!(refused, Answer::Refused(Refusal::NotYours { pid }));
+        let refused = scene.ask_as(tenant("a"), Request::Renew { pid, key: keys(1).read_write });
+        assert_eq!(refused, Answer::Refused(Refusal::NotAllowed { pid }));
+    }
+    assert_eq!(scene.pass(LEASE / 4).expired, [pid]);
+}
+
+#[test]
+fn a_controller_that_starts_again_begins_leases_anew() {
+    let mut scene = Scene::new();
+    let pid = scene.lease(Asker::local(), 1);
+    for _ in 0..3 {
+        assert_eq!(scene.pass(LEASE - 1).expired, []);
+        scene.restart();
+        // No controller is there for long, and no owner can renew.
+        scene.now += 50 * LEASE;
+        scene.restart();
+    }
+    assert!(scene.has(pid));
+    assert_eq!(scene.pass(LEASE).expired, [pid]);
+    scene.restart();
+    assert!(!scene.has(pid));
+    assert_eq!(scene.pass(2 * LEASE).expired, []);
+}
+
+/// The renewals of all owners are in its sockets when it goes on.
+#[test]
+fn a_controller_that_stood_still_ends_nothing_that_is_renewed() {
+    let mut scene = Scene::new();
+    let pid = scene.lease(Asker::local(), 1);
+    for _ in 0..10 {
+        assert_eq!(scene.pass(LEASE / 4).expired, []);
+        scene.now += 3 * LEASE;
+        assert_eq!(scene.handle(Event::Tick).expired, []);
+        assert_eq!(scene.answer(Request::Renew { pid, key: keys(1).owner }), Answer::Renewed);
+    }
+    assert_eq!(scene.pass(LEASE).expired, [pid]);
+}
+
+#[test]
+fn what_was_made_without_a_lease_has_the_longest() {
+    let mut scene = Scene::new();
+    let keys_text = serde_json::to_string(&keys(1)).unwrap();
+    let old = format!("{{\"space\":{{\"pid\":{},\"keys\":{keys_text}}}}}", Pid::FIRST.0);
+    let record: Record = serde_json::from_str(&old).unwrap();
+    scene.controller = Controller::restore(config(), ClusterId(7), [record], 0).unwrap();
+    let day = u64::from(SPACE_LEASE_MS_MAX) * 1_000_000;
+    assert_eq!(scene.controller.next_deadline(), Some(day));
+    // A client of an earlier release says nothing of leases, and is told what it may not read.
+    let asked = format!("{{\"create-space\":{{\"keys\":{}}}}}", serde_json::to_string(&keys(2)).unwrap());
+    let asked: Request = serde_json::from_str(&asked).unwrap();
+    for asked in [asked, Request::CreateSpace { keys: keys(3), lease_ms: u32::MAX }] {
+        let answer = scene.answer(asked);
+        assert!(matches!(answer, Answer::SpaceCreated { lease_ms: SPACE_LEASE_MS_MAX, .. }), "{answer:?}");
+    }
+    // And a controller of an earlier release keeps what it has made.
+    let told = "{\"space-created\":{\"pid\":2147483648,\"region_bytes\":4096}}";
+    let told: Answer = serde_json::from_str(told).unwrap();
+    assert_eq!(told, Answer::SpaceCreated { pid: Pid::FIRST, region_bytes: 4096, lease_ms: 0 });
+}
+
+#[test]
+fn many_that_are_over_end_in_turns() {
+    let mut scene = Scene::new();
+    let count = 2 * SPACES_ENDED_PER_EVENT_MAX + 1;
+    for of in 0..count as u128 {
+        scene.lease(Asker::local(), of + 1);
+    }
+    let first = scene.pass(LEASE);
+    assert_eq!(first.expired.len(), SPACES_ENDED_PER_EVENT_MAX);
+    assert!(scene.controller.next_deadline() <= Some(scene.now), "the rest is due at once");
+    let turns = [(); 3].map(|()| scene.handle(Event::Tick).expired.len());
+    assert_eq!(turns, [SPACES_ENDED_PER_EVENT_MAX, 1, 0]);
+    assert_eq!(scene.controller.next_deadline(), None);
+}
