@@ -17,7 +17,7 @@ use crate::moved::Closed;
 use crate::node_core::{PageSource, Upkeep};
 use crate::page_table::Lookup;
 use crate::range::{Exposed, Terms, Window};
-use crate::recent::NodeTime;
+use crate::recent::{NodeTime, Party};
 use crate::slow_path::{Shell, SlowPath};
 use crate::unlinking::Progress;
 
@@ -135,11 +135,11 @@ impl SlowPath {
             Err(code) => {
                 let asked = provision.asked;
                 self.give_up(provision);
-                return self.recent.keep_ended(&asked, Err(code), now);
+                return self.recent.keep_ended(Party::of(&asked), &asked, Err(code), now);
             }
         };
         let outcome = result.map(|(address, allocated)| Outcome::Allocated { address, allocated });
-        self.recent.keep_ended(&provision.asked, outcome, now);
+        self.recent.keep_ended(Party::of(&provision.asked), &provision.asked, outcome, now);
     }
 
     /// An address space ends: what it waits for is never allocated.

@@ -11,7 +11,7 @@ use yonder_wire::{Direction, ErrorCode, Header, Kind, Message, Rights};
 use crate::address::Pid;
 use crate::fast_path::is_fast;
 use crate::node_core::NodeCore;
-use crate::recent::{NodeTime, Recent};
+use crate::recent::{NodeTime, Party, Recent};
 use crate::reply::{Handled, Reply};
 
 /// Most bytes of a call's answer that are remembered, so that the call is executed once.
@@ -113,14 +113,22 @@ impl ExtendPath {
             Ok(space) => space,
             Err(code) => return reply.refuse(code),
         };
+        let (party, present) = (Party::of(header), self.board.present(space));
         match header.kind {
-            Kind::Abort => match self.recent.abort(header, now) {
-                Ok(executed) => reply.answer(executed),
-                Err(code) => reply.refuse(code),
-            },
-            Kind::Call => match self.recent.ended(header, now).or_else(|| {
-                let is_present = self.board.present(space).is_ok_and(is_space);
-                self.refuse(header, now, is_present)
+            Kind::Abort => {
+                let given_up = match present {
+                    Ok(_) => self.recent.abort(party, header, now),
+                    // What has no right any more is not executed in any case.
+                    Err(_) => self.recent.was_executed(party, header, now),
+                };
+                match given_up {
+                    Ok(executed) => reply.answer(executed),
+                    Err(code) => reply.refuse(code),
+                }
+            }
+            Kind::Call => match self.recent.ended(party, header, now).or_else(|| match present {
+                Ok(space) => self.refuse(header, now, is_space(space)),
+                Err(code) => Some(Err(code)),
             }) {
                 None => Handled::Slow,
                 Some(result) => answer_with(reply, result.as_ref().map(CallAnswer::bytes).map_err(|code| *code)),
@@ -148,7 +156,7 @@ impl ExtendPath {
             CallEffect::Repeatable => answer_with(reply, result),
             CallEffect::Once => {
                 let kept = result.and_then(CallAnswer::new);
-                self.recent.keep(header, kept, now);
+                self.recent.keep(Party::of(header), header, kept, now);
                 answer_with(reply, kept.as_ref().map(CallAnswer::bytes).map_err(|code| *code))
             }
         }
@@ -160,7 +168,7 @@ impl ExtendPath {
             return None;
         }
         let refused = Err(ErrorCode::BadCapability);
-        self.recent.keep(header, refused, now);
+        self.recent.keep(Party::of(header), header, refused, now);
         Some(refused)
     }
 }

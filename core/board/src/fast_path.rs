@@ -2,8 +2,9 @@
 //!
 //! Cost sketch, for a small read: a checksum of 56 bytes and a SipHash of 8 bytes, about 10 ns each; one bucket of the
 //! page table, which is one miss of the cache (about 80 ns) unless it was used lately; the bytes, another; a checksum
-//! for the answer. A write adds a cache line to look for its id and three to keep it. Nothing allocates, nothing is
-//! locked, and the work is bounded by the bytes of the message: a fragment of 64 KiB touches at most 17 pages.
+//! for the answer. A write adds a cache line to look for its id, three to keep it, and up to three more for the one
+//! that it pushes out. Nothing allocates, nothing is locked, and the work is bounded by the bytes of the message: a
+//! fragment of 64 KiB touches at most 17 pages.
 //!
 //! Anything else goes to another path unread, which checks the message itself; but what needs a capability and has none
 //! goes nowhere, so that no stranger fills the queue of those that have one.
@@ -15,7 +16,7 @@ use yonder_wire::{AtomicOperation, Body, Direction, ErrorCode, Header, Kind, Mes
 use crate::address::Pid;
 use crate::capability::needs_capability;
 use crate::node_core::{Memory, NodeCore, PageSource};
-use crate::recent::{NodeTime, Recent};
+use crate::recent::{NodeTime, Party, Recent};
 use crate::reply::{Handled, Reply};
 
 /// A data thread's part of a node. A lane's requests all come to one.
@@ -62,7 +63,7 @@ impl FastPath {
             // Who has no right to the address space leaves no trace: the refusal would be the same every time, and what
             // is remembered of others must not be pushed out by strangers.
             Kind::Abort => match self.board.check(header, Rights::Read, now) {
-                Ok(_) => match self.recent.abort(header, now) {
+                Ok(_) => match self.give_up(header, now) {
                     Ok(executed) => reply.answer(executed),
                     Err(code) => reply.refuse(code),
                 },
@@ -74,10 +75,9 @@ impl FastPath {
                     Ok(space) => space,
                     Err(code) => return reply.refuse(code),
                 };
-                match self
-                    .recent
-                    .once(header, now, || change(board, board.present(space)?, message, now, memory, pages))
-                {
+                match self.recent.once(Party::of(header), header, now, || {
+                    change(board, board.present(space)?, message, now, memory, pages)
+                }) {
                     Ok(old) if header.kind == Kind::Atomic => {
                         reply.answer_with(header.length, |answer| answer.address = old)
                     }
@@ -86,6 +86,14 @@ impl FastPath {
                 }
             }
             _ => reply.answer(0),
+        }
+    }
+
+    fn give_up(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+        let party = Party::of(header);
+        match self.board.may_change(header, now) {
+            true => self.recent.abort(party, header, now),
+            false => self.recent.was_executed(party, header, now),
         }
     }
 

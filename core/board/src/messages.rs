@@ -15,7 +15,7 @@ use crate::extend_path::{Path, path_of};
 use crate::fast_path::is_fast;
 use crate::lives::Life;
 use crate::node_core::{Memory, PageSource, Upkeep};
-use crate::recent::{NodeTime, Recent};
+use crate::recent::{NodeTime, Party, Recent};
 use crate::reply::{Handled, Reply};
 use crate::slow_path::{Shell, SlowPath};
 use crate::source::Source;
@@ -27,6 +27,20 @@ pub(crate) enum Outcome {
     Created { pid: Pid, life: Life, tenant: u16, lease_ms: u32 },
     Allocated { address: u64, allocated: Allocated },
     Revoked { pid: Pid, life: Life, tenant: u16 },
+}
+
+/// Least rights that a request needs which is executed once, or the abort of one: who has less, or a capability of
+/// another address space, is refused before anything is remembered.
+fn right_to(kind: Kind) -> Rights {
+    match kind {
+        Kind::Abort => Rights::Read,
+        Kind::Discard => Rights::ReadWrite,
+        _ => Rights::Owner,
+    }
+}
+
+fn party_of(header: &Header, source: Source) -> Party {
+    if needs_capability(header) { Party::of(header) } else { Party::of_source(source) }
 }
 
 impl SlowPath {
@@ -51,13 +65,14 @@ impl SlowPath {
         if message.verify().is_err() {
             return reply.refuse(ErrorCode::Corrupt);
         }
-        // Who has no right to the address space leaves no trace. A space that is to be made has no capability yet.
+        // Who has no right to what is asked leaves no trace. A space that is to be made has no capability yet.
         if header.kind.is_exactly_once()
             && needs_capability(header)
-            && let Err(code) = self.board.check(header, Rights::Read, now)
+            && let Err(code) = self.board.check(header, right_to(header.kind), now)
         {
             return reply.refuse(code);
         }
+        let party = party_of(header, source);
         if self.is_under_way(header) {
             return reply.refuse(ErrorCode::Busy);
         }
@@ -65,16 +80,24 @@ impl SlowPath {
             _ if path_of(header) == Path::Extend => reply.refuse(ErrorCode::Unsupported),
             Kind::Read | Kind::Write | Kind::Atomic => reply.refuse(ErrorCode::Unsupported),
             Kind::Abort if is_fast(header) => reply.refuse(ErrorCode::Unsupported),
-            Kind::Abort => match self.recent_of(header).abort(header, now) {
+            Kind::Abort if needs_capability(header) && !self.board.may_change(header, now) => {
+                match self.recent.was_executed(party, header, now) {
+                    Ok(executed) => reply.answer(executed),
+                    Err(code) => reply.refuse(code),
+                }
+            }
+            Kind::Abort => match self.recent_of(header).abort(party, header, now) {
                 Ok(executed) => reply.answer(executed),
                 Err(code) => reply.refuse(code),
             },
             Kind::Ping | Kind::Grant | Kind::Translate | Kind::Status => self.ask(header, now, reply),
             _ => {
-                let ended = self.recent_of(header).ended(header, now);
+                let ended = self.recent_of(header).ended(party, header, now);
                 let result = ended.unwrap_or_else(|| {
                     let result = self.change(message, source, now, shell);
-                    self.recent_of(header).keep(header, result, now);
+                    if !matches!(result, Err(ErrorCode::BadCapability)) {
+                        self.recent_of(header).keep(party, header, result, now);
+                    }
                     result
                 });
                 self.answer(header, result, reply)

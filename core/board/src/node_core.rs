@@ -41,8 +41,9 @@ pub struct Config {
     pub seed: u64,
     /// A random number that only this node knows: capabilities are made with it.
     pub key: NodeKey,
-    /// Operations that a data thread remembers, and as many for the slow path; each takes about 40 bytes (slow path:
-    /// 92). Of what needs no capability, a sixteenth as many are remembered, apart.
+    /// Operations that a data thread remembers, and as many for the slow path; each takes about 60 bytes (slow path:
+    /// 140), because half as many are kept once more for each party's sake. Of what needs no capability, a sixteenth as
+    /// many are remembered, apart.
     pub recent_max: usize,
     /// Address spaces that there may be at a time, and for how long.
     pub spaces: SpaceLimits,
@@ -218,6 +219,11 @@ impl NodeCore {
     #[inline]
     pub(crate) fn present(&self, (pid, life): (Pid, Life)) -> Result<Pid, ErrorCode> {
         if self.lives.is_present(pid, life) { Ok(pid) } else { Err(ErrorCode::BadCapability) }
+    }
+
+    /// Whether a request with this capability could change anything, now or later: a life that is over stays so.
+    pub(crate) fn may_change(&self, header: &Header, now: NodeTime) -> bool {
+        self.check(header, Rights::ReadWrite, now).and_then(|space| self.present(space)).is_ok()
     }
 
     /// Counts pages that get memory, for which `payer` pays.

@@ -16,9 +16,10 @@
 //! remembered.
 //!
 //! One party that does much would have the operations of all others forgotten, and their retries refused. So what is
-//! pushed out of the sets that all share is kept once more, in those of its own [`Party`], which no other pushes it out
-//! of. They are looked at only for a request that was first sent before the last operation that went there: three
-//! cache lines more for what is kept, and one for a late retry.
+//! pushed out of the sets that all share is kept once more, in sets of its own [`Party`]. These are few: tenants whose
+//! numbers differ by a multiple of [`SLICES`] share them, and where tenants have no names, one that has many address
+//! spaces has a part in all. They are looked at only for a request that was first sent before the last operation that
+//! went there: up to three cache lines more for what is kept, and two for a late retry.
 //!
 //! All of this needs no clock but the node's own to be right, nor that a client has guessed well: it is enough that all
 //! attempts of a request claim one time, and that a request is executed at that time or later. A client that took the
@@ -26,7 +27,7 @@
 //! up before its time is *voided*: it is kept aside until the time has come, and then remembered as any other that was
 //! given up. Were it remembered at once, it could be forgotten before its time, and a late copy be executed after all.
 //!
-//! Invariant: an operation is executed at most once. Nothing allocates after [`Recent::new`].
+//! Invariant: an operation of one party is executed at most once. Nothing allocates after [`Recent::new`].
 
 mod set;
 #[cfg(test)]
@@ -40,15 +41,17 @@ use yonder_wire::{ErrorCode, Header};
 
 use crate::capability::Claims;
 use crate::recent::set::{Operation, Set, WAYS, set_of, set_of_mut};
-use crate::source::Share;
+use crate::source::{Share, Source};
 
 /// Nanoseconds on the node's clock.
 pub type NodeTime = u64;
 
-/// Parties that keep what the sets of all forget apart from each other; further ones share with these.
+/// Parties that keep what the sets of all forget apart from each other; further ones share with these. A power of two.
 const SLICES: usize = 32;
+/// What is kept for parties is this part of what is kept of all.
+const KEPT_DIVISOR: usize = 2;
 
-/// Requests that are voided at a time, and how many of one address space.
+/// Requests that are voided at a time, and how many of one party.
 const VOIDED: Share = Share { places_max: 4096, of_one_max: 1024, few_max: 64 };
 /// How far ahead a request's time may be for it to be voided, so that there is room again soon. Any bound is sound:
 /// what is further ahead is refused as busy until it is not. A client stops when its lease is over by its own clock,
@@ -69,17 +72,25 @@ pub(crate) enum Admission<R> {
     FromTheFuture,
 }
 
-/// Whose operation one is: a tenant's that is known by name, or an address space's. Only for a header whose capability
-/// is one, or of requests that need none, which are all of one party.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// Whose operation one is. All attempts of one are of the same party.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) struct Party(u32);
 
 impl Party {
+    /// A tenant that is known by name, or else an address space. The capability is one that was checked.
     #[inline]
     pub(crate) fn of(header: &Header) -> Self {
         match Claims::tenant_in(header.capability) {
             0 => Self(header.pid),
             tenant => Self(u32::from(tenant)),
+        }
+    }
+
+    /// Who asks for what needs no capability.
+    pub(crate) fn of_source(source: Source) -> Self {
+        match source.tenant() {
+            Some(tenant) => Self(u32::from(tenant)),
+            None => Self(((source.0 ^ source.0 >> 32) & u64::from(u32::MAX)).narrow_u32()),
         }
     }
 }
@@ -89,9 +100,11 @@ impl Party {
 pub(crate) struct Recent<R> {
     /// The last operations of all.
     sets: Box<[Set<R>]>,
-    /// What was pushed out of them: as many sets for each of up to [`SLICES`] slices.
+    /// What was pushed out of them: [`Recent::sets_of_slice`] sets for each slice.
     kept: Box<[Set<R>]>,
-    slices: u8,
+    sets_of_slice: usize,
+    /// The number of slices, a power of two, less one.
+    slice_mask: u8,
     /// Requests that were given up before their time, the earliest first.
     voided: BinaryHeap<Reverse<Voided>>,
 }
@@ -101,12 +114,11 @@ pub(crate) struct Recent<R> {
 struct Voided {
     time: NodeTime,
     first_id: u64,
-    pid: u32,
-    slice: u8,
+    party: Party,
 }
 
 impl<R: Copy> Recent<R> {
-    /// Remembers about `capacity` operations of all, and as many again of what was pushed out of these, shared evenly
+    /// Remembers about `capacity` operations of all, and half as many of what was pushed out of these, shared evenly
     /// among parties.
     ///
     /// # Panics
@@ -115,10 +127,13 @@ impl<R: Copy> Recent<R> {
     pub(crate) fn new(capacity: usize) -> Self {
         assert!(capacity > 0, "who remembers nothing lets every retry be executed again");
         let sets = capacity.div_ceil(WAYS);
-        let slices = sets.min(SLICES);
+        let kept = sets.div_ceil(KEPT_DIVISOR);
+        let slices = 1 << kept.min(SLICES).ilog2();
+        let sets_of_slice = kept / slices;
         let of = |sets: usize| vec![Set::EMPTY; sets].into_boxed_slice();
         let voided = BinaryHeap::with_capacity(VOIDED.places_max);
-        Self { sets: of(sets), kept: of(sets.next_multiple_of(slices)), slices: slices.narrow_u8(), voided }
+        let slice_mask = (slices - 1).narrow_u8();
+        Self { sets: of(sets), kept: of(slices * sets_of_slice), sets_of_slice, slice_mask, voided }
     }
 
     /// What to do at `now` with a request of `party` whose first attempt was `first_id`, and was sent at `first_sent`
@@ -155,34 +170,28 @@ impl<R: Copy> Recent<R> {
     /// If it is remembered already: it was executed twice.
     #[inline]
     pub(crate) fn record(&mut self, party: Party, first_id: u64, result: R, now: NodeTime) {
-        self.keep_in(self.slice_of(party), first_id, result, now);
-    }
-
-    #[inline]
-    fn keep_in(&mut self, slice: u8, id: u64, result: R, executed: NodeTime) {
-        let set = set_of_mut(&mut self.sets, id);
-        assert!(set.result_of(id).is_none(), "operation {id} was executed twice");
-        if let Some(pushed_out) = set.push(Operation { id, executed, slice, result }) {
-            let of_slice = self.kept.len() / usize::from(self.slices);
-            let kept = &mut self.kept[usize::from(pushed_out.slice) * of_slice..][..of_slice];
+        let slice = self.slice_of(party);
+        let set = set_of_mut(&mut self.sets, first_id);
+        assert!(set.result_of(first_id).is_none(), "operation {first_id} was executed twice");
+        if let Some(pushed_out) = set.push(Operation { id: first_id, executed: now, slice, result }) {
+            let kept = &mut self.kept[usize::from(pushed_out.slice) * self.sets_of_slice..][..self.sets_of_slice];
             set_of_mut(kept, pushed_out.id).push(pushed_out);
         }
     }
 
-    /// Whether an operation of this slice is remembered.
-    fn has(&self, slice: u8, first_id: u64) -> bool {
+    /// Whether an operation of `party` is remembered.
+    fn has(&self, party: Party, first_id: u64) -> bool {
         let of_all = set_of(&self.sets, first_id).result_of(first_id);
-        of_all.or_else(|| set_of(self.kept_of(slice), first_id).result_of(first_id)).is_some()
+        of_all.or_else(|| set_of(self.kept_of(self.slice_of(party)), first_id).result_of(first_id)).is_some()
     }
 
     #[inline]
     fn slice_of(&self, party: Party) -> u8 {
-        (party.0 % u32::from(self.slices)).narrow_u8()
+        (party.0 & u32::from(self.slice_mask)).narrow_u8()
     }
 
     fn kept_of(&self, slice: u8) -> &[Set<R>] {
-        let of_slice = self.kept.len() / usize::from(self.slices);
-        &self.kept[usize::from(slice) * of_slice..][..of_slice]
+        &self.kept[usize::from(slice) * self.sets_of_slice..][..self.sets_of_slice]
     }
 
     /// Bytes that it takes, whatever is in it.
@@ -198,9 +207,9 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     /// How the request with `header` has ended, or why it must not be executed; `None` if it is to be executed now, and
     /// [`Recent::keep`] to be called.
     #[inline]
-    pub(crate) fn ended(&mut self, header: &Header, now: NodeTime) -> Option<Result<T, ErrorCode>> {
+    pub(crate) fn ended(&mut self, party: Party, header: &Header, now: NodeTime) -> Option<Result<T, ErrorCode>> {
         self.remember_voided(now);
-        match self.admit(Party::of(header), header.first_id, header.time, now) {
+        match self.admit(party, header.first_id, header.time, now) {
             Admission::Execute => None,
             Admission::Answer(result) => Some(result),
             Admission::TooOld => Some(Err(ErrorCode::TooOld)),
@@ -214,14 +223,15 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     #[inline]
     pub(crate) fn once(
         &mut self,
+        party: Party,
         header: &Header,
         now: NodeTime,
         execute: impl FnOnce() -> Result<T, ErrorCode>,
     ) -> Result<T, ErrorCode> {
-        self.ended(header, now).unwrap_or_else(|| {
+        self.ended(party, header, now).unwrap_or_else(|| {
             let result = execute();
             if !matches!(result, Err(ErrorCode::BadCapability)) {
-                self.keep(header, result, now);
+                self.keep(party, header, result, now);
             }
             result
         })
@@ -229,9 +239,9 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
 
     /// Remembers how a request that was admitted has ended, unless it was refused for a reason that may pass.
     #[inline]
-    pub(crate) fn keep(&mut self, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
+    pub(crate) fn keep(&mut self, party: Party, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
         if !result.is_err_and(ErrorCode::may_pass) {
-            self.record(Party::of(header), header.first_id, result, now);
+            self.record(party, header.first_id, result, now);
         }
     }
 
@@ -243,39 +253,49 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
 
     /// As [`Recent::keep`], some time after the request was admitted. Of a request that was given up meanwhile, because
     /// its client claimed two times for it, the first word stands.
-    pub(crate) fn keep_ended(&mut self, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
-        if !self.has(self.slice_of(Party::of(header)), header.first_id) {
-            self.keep(header, result, now);
+    pub(crate) fn keep_ended(&mut self, party: Party, header: &Header, result: Result<T, ErrorCode>, now: NodeTime) {
+        if !self.has(party, header.first_id) {
+            self.keep(party, header, result, now);
         }
     }
 
     /// Gives the request that `header` names up: from now on it is refused as aborted. Returns 1 if it had been
     /// executed before and 0 if it had not, and never will be.
-    pub(crate) fn abort(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+    pub(crate) fn abort(&mut self, party: Party, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
         self.remember_voided(now);
-        match self.admit(Party::of(header), header.first_id, header.time, now) {
+        match self.admit(party, header.first_id, header.time, now) {
             Admission::Execute => {
-                self.record(Party::of(header), header.first_id, Err(ErrorCode::Aborted), now);
+                self.record(party, header.first_id, Err(ErrorCode::Aborted), now);
                 Ok(0)
             }
             Admission::Answer(result) => Ok(u32::from(result.is_ok())),
             Admission::TooOld => Err(ErrorCode::TooOld),
-            Admission::FromTheFuture => self.void(header, now),
+            Admission::FromTheFuture => self.void(party, header, now),
+        }
+    }
+
+    /// As [`Recent::abort`], for a request that is not executed in any case, because who asks has no right to it: that
+    /// leaves no trace.
+    pub(crate) fn was_executed(&mut self, party: Party, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+        self.remember_voided(now);
+        match self.admit(party, header.first_id, header.time, now) {
+            Admission::Execute | Admission::FromTheFuture => Ok(0),
+            Admission::Answer(result) => Ok(u32::from(result.is_ok())),
+            Admission::TooOld => Err(ErrorCode::TooOld),
         }
     }
 
     /// Gives up a request whose time has not come. Until then no copy of it is executed in any case.
-    fn void(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
-        let Header { first_id, time, pid, .. } = *header;
+    fn void(&mut self, party: Party, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+        let Header { first_id, time, .. } = *header;
         if self.voided.iter().any(|Reverse(voided)| (voided.first_id, voided.time) == (first_id, time)) {
             return Ok(0);
         }
-        let of_space = self.voided.iter().filter(|Reverse(voided)| voided.pid == pid).count();
-        if !VOIDED.admits(self.voided.len(), of_space) || time - now > VOIDED_AHEAD_MAX {
+        let of_party = self.voided.iter().filter(|Reverse(voided)| voided.party == party).count();
+        if !VOIDED.admits(self.voided.len(), of_party) || time - now > VOIDED_AHEAD_MAX {
             return Err(ErrorCode::Busy);
         }
-        let slice = self.slice_of(Party::of(header));
-        self.voided.push(Reverse(Voided { time, first_id, pid, slice }));
+        self.voided.push(Reverse(Voided { time, first_id, party }));
         Ok(0)
     }
 
@@ -290,13 +310,13 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
 
     #[cold]
     fn remember_due(&mut self, now: NodeTime) {
-        while let Some(Reverse(Voided { first_id, slice, .. })) =
+        while let Some(Reverse(Voided { first_id, party, .. })) =
             self.voided.peek().copied().filter(|Reverse(first)| first.time <= now)
         {
             self.voided.pop();
             // Only a client that claims two times for one request can have had it executed meanwhile.
-            if !self.has(slice, first_id) {
-                self.keep_in(slice, first_id, Err(ErrorCode::Aborted), now);
+            if !self.has(party, first_id) {
+                self.record(party, first_id, Err(ErrorCode::Aborted), now);
             }
         }
     }

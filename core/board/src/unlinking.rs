@@ -18,7 +18,7 @@ use crate::address::{Pid, VirtualPage};
 use crate::messages::Outcome;
 use crate::node_core::{PageSource, Upkeep};
 use crate::range::Window;
-use crate::recent::NodeTime;
+use crate::recent::{NodeTime, Party};
 use crate::slow_path::{Shell, SlowPath};
 
 /// Pages that a node takes out of the page table in one piece: some tens of microseconds. A simulator takes fewer.
@@ -108,7 +108,7 @@ impl SlowPath {
             Progress::Begun => self.unlinking.push_back(work),
             Progress::Done => {
                 if let Some(header) = &work.asked {
-                    self.recent.keep_ended(header, Ok(Outcome::Done), now);
+                    self.recent.keep_ended(Party::of(header), header, Ok(Outcome::Done), now);
                 }
             }
         }

@@ -94,7 +94,13 @@ impl Mapped {
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE);
         let arguments = [0, bytes as u64, prot as u64, flags as u64, u64::MAX, 0];
         let address = calls::make(&Call { number: libc::SYS_mmap, arguments });
-        if address < 0 { Err(address) } else { Ok(Self { address: address as usize, bytes }) }
+        if address < 0 {
+            return Err(address);
+        }
+        // What is in it is far memory, of which core dumps have nothing; a kernel that does not know that dumps it.
+        let arguments = [address as u64, bytes as u64, libc::MADV_DONTDUMP as u64, 0, 0, 0];
+        let _ = calls::make(&Call { number: libc::SYS_madvise, arguments });
+        Ok(Self { address: address as usize, bytes })
     }
 }
 

@@ -54,10 +54,11 @@ impl Mapping {
     /// memory node's, which is read a page at a time at random and would otherwise miss the TLB each time. No core dump
     /// has it: it is as long as the node's memory, and stands for another machine's.
     pub fn huge(bytes: usize) -> Result<Self, MapError> {
-        let mapping = Self::map_anonymous(bytes)?;
-        mapping.advise(libc::MADV_HUGEPAGE)?;
-        mapping.keep_out_of_core_dumps()?;
-        Ok(mapping)
+        Self::map_anonymous(bytes)?.advised([libc::MADV_HUGEPAGE, libc::MADV_DONTDUMP])
+    }
+
+    pub(crate) fn advised<const N: usize>(self, advice: [libc::c_int; N]) -> Result<Self, MapError> {
+        advice.into_iter().try_for_each(|advice| self.advise(advice)).map(|()| self)
     }
 
     /// Leaves the memory out when the process dumps its core.

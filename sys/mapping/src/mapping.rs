@@ -64,13 +64,10 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes` of private zero memory, without huge pages: the frame pool and emulated far memory. No core dump has
-    /// it.
+    /// Maps `bytes` of private zero memory, without huge pages: the frame pool and emulated far memory. No core dump
+    /// has it.
     pub fn anonymous(bytes: usize) -> Result<Self, MapError> {
-        let mapping = Self::map_anonymous(bytes)?;
-        mapping.advise(libc::MADV_NOHUGEPAGE)?;
-        mapping.keep_out_of_core_dumps()?;
-        Ok(mapping)
+        Self::map_anonymous(bytes)?.advised([libc::MADV_NOHUGEPAGE, libc::MADV_DONTDUMP])
     }
 
     /// Begins to bring the page at `offset` into the cache, so that a copy of it soon after does not wait for memory.
@@ -89,7 +86,7 @@ impl Mapping {
 
     /// Maps `bytes` for a far region: private and anonymous (dropping pages of a shared mapping is a hundred times
     /// slower), block-aligned, without huge pages, and not inherited by children, which would have no userfaultfd. No
-    /// core dump has it: it would be a part of the pages, on a disk, of what may be sealed everywhere else.
+    /// core dump has it.
     pub fn region(bytes: usize) -> Result<Self, MapError> {
         Self::map_anonymous(bytes)?.for_region()
     }
@@ -107,19 +104,17 @@ impl Mapping {
     }
 
     fn for_region(self) -> Result<Self, MapError> {
-        self.advise(libc::MADV_NOHUGEPAGE)?;
-        self.advise(libc::MADV_DONTFORK)?;
-        self.keep_out_of_core_dumps()?;
+        let region = self.advised([libc::MADV_NOHUGEPAGE, libc::MADV_DONTFORK, libc::MADV_DONTDUMP])?;
         // A mapping that has had memory once can be cut and made whole again as often as one likes. Cut before, each
         // piece gets a record of its own in the kernel (`anon_vma`), and such pieces stay apart for good.
-        let first = self.checked(0, PAGE_BYTES);
+        let first = region.checked(0, PAGE_BYTES);
         for advice in [libc::MADV_POPULATE_WRITE, libc::MADV_DONTNEED] {
             // SAFETY: the page is a part of a new mapping that nobody has stored to.
             if unsafe { libc::madvise(first.cast(), PAGE_BYTES, advice) } != 0 {
                 return Err(MapError::last("madvise", PAGE_BYTES));
             }
         }
-        Ok(self)
+        Ok(region)
     }
 
     /// Maps the first `bytes` of `fd`, a memfd or a file, which others may map too. A touch beyond its end ends the

@@ -34,6 +34,40 @@ fn what_needs_no_capability_pushes_nothing_out_that_tenants_did() {
     assert_eq!(world.send(&copy, &[]).0.code, ErrorCode::None, "a tenant's request was forgotten");
 }
 
+/// Neither requests of the slow path nor aborts, with fewer rights than they need or with those of a life that is over.
+#[test]
+fn who_may_only_read_or_no_more_at_all_pushes_nothing_out_that_the_owner_did() {
+    let mut world = World::new(&Config { recent_max: RECENT_MAX, ..config(16) });
+    world.refill(4);
+    let space = world.create();
+    let (address, _) = world.allocate(space, &SOMEWHERE).unwrap();
+    let former = world.grant(space, Rights::ReadWrite);
+    let (answer, _) = world.ask(Kind::Revoke, space, 0, 0, &[]).unwrap();
+    let space = Space { capability: answer.capability, ..space };
+    let reader = world.grant(space, Rights::Read);
+    let write = world.request(Kind::Write, space, address, 1);
+    assert_eq!(world.send(&write, &[1]).0.code, ErrorCode::None);
+    let free = world.request(Kind::Free, space, address, 0);
+    assert_eq!(world.send(&free, &[]).0.code, ErrorCode::None);
+    for _ in 0..20 * RECENT_MAX {
+        for guest in [reader, former] {
+            for kind in [Kind::Free, Kind::Discard, Kind::DestroySpace, Kind::Revoke] {
+                let asked = world.request(kind, guest, address, 0);
+                assert_ne!(world.send(&asked, &[]).0.code, ErrorCode::None, "{kind:?}");
+            }
+            let asked = world.request(Kind::Free, guest, address, 0);
+            assert_eq!(world.send(&abort_of(&asked), &[]).0.code, ErrorCode::None);
+            let asked = world.request(Kind::Write, guest, address, 0);
+            let given_up = Header { kind: Kind::Abort, length: 0, ..asked };
+            assert_eq!(world.send(&given_up, &[]).0.code, ErrorCode::None);
+        }
+    }
+    for (header, payload) in [(write, &[1][..]), (free, &[])] {
+        let copy = world.retry(&header);
+        assert_eq!(world.send(&copy, payload).0.code, ErrorCode::None, "{:?}: it was forgotten", header.kind);
+    }
+}
+
 #[test]
 fn a_stranger_gives_up_nothing_that_a_tenant_asks() {
     let (mut world, space, address) = world_with(1);
