@@ -19,7 +19,7 @@ mod memory;
 
 pub use memory::ItemMemory;
 pub use server::{
-    ExtraStats, KvConfig, KvError, KvFrontend, KvHandler, KvReply, KvRequest, KvServer, Shutdown, UdpTrust,
+    BoundKv, ExtraStats, KvConfig, KvError, KvFrontend, KvHandler, KvReply, KvRequest, KvServer, Shutdown, UdpTrust,
     runtime_stats,
 };
 pub use store::{Store, StoreConfig};

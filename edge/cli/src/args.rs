@@ -63,7 +63,7 @@ pub(crate) use open::{OpenArgs, is_of_this_machine};
 pub(crate) use papers::PapersArgs;
 pub(crate) use pictured::{Json, Pictured};
 pub(crate) use policies::ReclaimBy;
-pub(crate) use privileges::{SandboxArgs, UserArgs, as_user};
+pub(crate) use privileges::{SandboxArgs, UserArgs, as_user, become_user};
 pub(crate) use reference::ReferenceArgs;
 pub(crate) use remote::{GuardedArgs, RreadArgs, ScaleClientArgs};
 pub(crate) use report::{ReportArgs, ReportSet};
@@ -194,6 +194,8 @@ pub(crate) struct KvArgs {
     pub(crate) udp: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    #[command(flatten)]
+    pub(crate) user: UserArgs,
     /// TCP clients at a time; more are turned away, unless one is silent in the middle of a command, or has never sent
     /// one, and gives way
     #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = 1024, value_parser = positive_count)]

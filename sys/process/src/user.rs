@@ -75,6 +75,12 @@ impl User {
         Ok(Self { name: name.to_owned(), uid, gid })
     }
 
+    /// What the system calls the user.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Gives a file, or a socket, to the user. A link is not followed: it is given itself.
     pub fn give(&self, path: &Path) -> io::Result<()> {
         let (uid, gid) = (Uid::from_raw(self.uid), Gid::from_raw(self.gid));

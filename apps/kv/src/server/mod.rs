@@ -1,6 +1,7 @@
 //! The server: sockets on the dispatcher thread ([`KvFrontend`]), the store on worker threads ([`KvHandler`]).
 //!
-//! [`KvServer::bind`] makes both from a [`KvConfig`] and the memory that will hold the items; the caller hands them to
+//! [`BoundKv::bind`] takes the addresses of a [`KvConfig`], and [`BoundKv::with_memory`] makes both halves once there
+//! is the memory that will hold the items; [`KvServer::bind`] does both steps at once. The caller hands the halves to
 //! the scheduler. The front end never touches far memory: what needs the store becomes a [`KvRequest`], and what does
 //! not is answered on the spot. Replies are sent by the dispatcher, so workers never wait for a socket.
 //!
@@ -65,6 +66,54 @@ impl Shutdown {
     }
 }
 
+/// The addresses of a server, which has no memory yet: what rights they took may be given up before that is opened.
+pub struct BoundKv {
+    config: KvConfig,
+    sockets: Sockets,
+    tcp: SocketAddr,
+    udp: Option<SocketAddr>,
+}
+
+impl BoundKv {
+    /// Binds the addresses. Makes no threads.
+    ///
+    /// # Errors
+    /// If the configuration is refused ([`KvConfig::check`]), or an address is taken or not ours.
+    pub fn bind(config: KvConfig) -> Result<Self, KvError> {
+        config.check()?;
+        let poll = Poll::new()?;
+        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
+        let listen_error = |protocol, address| move |cause| KvError::Listen { protocol, address, cause };
+        let listener = TcpListener::bind(config.listen).map_err(listen_error("tcp", config.listen))?;
+        let datagrams =
+            config.udp.map(|address| UdpSocket::bind(address).map_err(listen_error("udp", address))).transpose()?;
+        let (tcp, udp) = (listener.local_addr()?, datagrams.as_ref().map(UdpSocket::local_addr).transpose()?);
+        let config = KvConfig { listen: tcp, udp, ..config };
+        Ok(Self { config, sockets: Sockets { poll, waker, tcp: listener, udp: datagrams }, tcp, udp })
+    }
+
+    /// Lays the store out over the whole of `memory`.
+    ///
+    /// # Errors
+    /// If the memory is too small for the item size.
+    pub fn with_memory<M: ItemMemory>(self, memory: M) -> Result<KvServer<M>, KvError> {
+        let Self { config, sockets, tcp, udp } = self;
+        let memory_bytes = memory.bytes();
+        let store_config = StoreConfig {
+            value_bytes_max: config.value_bytes_max,
+            items: config.items,
+            hash_seed: RandomState::new().hash_one(memory_bytes),
+        };
+        let store = Arc::new(Store::new(memory, store_config)?);
+        let shutdown = Shutdown { requested: Arc::default(), waker: Arc::clone(&sockets.waker) };
+        let report = Report { store: Arc::clone(&store) as _, config, memory_bytes, extra: None };
+        let started_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let buffers = Budget::new(report.config.buffer_bytes());
+        let frontend = KvFrontend::new(sockets, report, shutdown.clone(), started_s, buffers.clone())?;
+        Ok(KvServer { frontend, handler: KvHandler { store, buffers }, shutdown, tcp, udp })
+    }
+}
+
 /// A server that is bound to its addresses, and not yet serving.
 pub struct KvServer<M: ItemMemory> {
     frontend: KvFrontend,
@@ -78,32 +127,9 @@ impl<M: ItemMemory> KvServer<M> {
     /// Binds the addresses and lays the store out over the whole of `memory`.
     ///
     /// # Errors
-    /// If the configuration is refused ([`KvConfig::check`]), an address is taken or not ours, or the memory is too
-    /// small for the item size.
+    /// Of [`BoundKv::bind`] and [`BoundKv::with_memory`].
     pub fn bind(config: KvConfig, memory: M) -> Result<Self, KvError> {
-        config.check()?;
-        let memory_bytes = memory.bytes();
-        let store_config = StoreConfig {
-            value_bytes_max: config.value_bytes_max,
-            items: config.items,
-            hash_seed: RandomState::new().hash_one(memory_bytes),
-        };
-        let store = Arc::new(Store::new(memory, store_config)?);
-        let poll = Poll::new()?;
-        let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let shutdown = Shutdown { requested: Arc::default(), waker: Arc::clone(&waker) };
-        let listen_error = |protocol, address| move |cause| KvError::Listen { protocol, address, cause };
-        let tcp = TcpListener::bind(config.listen).map_err(listen_error("tcp", config.listen))?;
-        let udp =
-            config.udp.map(|address| UdpSocket::bind(address).map_err(listen_error("udp", address))).transpose()?;
-        let (tcp_address, udp_address) = (tcp.local_addr()?, udp.as_ref().map(UdpSocket::local_addr).transpose()?);
-        let config = KvConfig { listen: tcp_address, udp: udp_address, ..config };
-        let report = Report { store: Arc::clone(&store) as _, config, memory_bytes, extra: None };
-        let started_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let buffers = Budget::new(report.config.buffer_bytes());
-        let sockets = Sockets { poll, waker, tcp, udp };
-        let frontend = KvFrontend::new(sockets, report, shutdown.clone(), started_s, buffers.clone())?;
-        Ok(Self { frontend, handler: KvHandler { store, buffers }, shutdown, tcp: tcp_address, udp: udp_address })
+        BoundKv::bind(config)?.with_memory(memory)
     }
 
     /// Where TCP clients connect, with the real port.

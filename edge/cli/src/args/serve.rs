@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use clap::{Args, Subcommand};
 
-use super::{OpenArgs, PagingArgs, SERVER, positive_count};
+use super::{OpenArgs, PagingArgs, SERVER, UserArgs, positive_count};
 
 /// What `yonder serve rocksdb --help` ends with.
 const ROCKSDB_AFTER_HELP: &str = "\
@@ -78,6 +78,8 @@ pub(crate) struct AppServerArgs {
     pub(crate) metrics: Option<String>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    #[command(flatten)]
+    pub(crate) user: UserArgs,
     /// Keep idle threads spinning: lower latency, but one CPU for each thread at all times
     #[arg(long, help_heading = SERVER)]
     pub(crate) busy_poll: bool,

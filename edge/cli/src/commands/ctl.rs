@@ -4,17 +4,19 @@
 
 mod show;
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::geteuid;
 use yonder::FarMemory;
 use yonder_control::{AskError, ControlServer, FarControl, Folder, ask, folder_of};
 use yonder_settings::{Name, Refusal, Request, Row, parse_assignment};
 
 use self::show::{Shown, show_processes};
-use crate::args::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};
+use crate::args::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs, UserArgs};
 use crate::output::OutputClosed;
 
 /// How long a process may take to answer.
@@ -66,13 +68,24 @@ pub(crate) fn run(args: &CtlArgs) -> anyhow::Result<ExitCode> {
 
 /// Where the processes of this user are asked.
 pub(super) fn control_folder() -> PathBuf {
-    let runtime_dir = std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
-    folder_of(runtime_dir.as_deref())
+    folder_of(runtime_dir().as_deref())
 }
 
-/// Lets `yonder ctl` ask this process for `far`, until the result is dropped. If it cannot, that is all that is wrong.
-pub(crate) fn serve_settings(far: &FarMemory) -> Option<ControlServer> {
-    let server = ControlServer::start(&control_folder(), Arc::new(FarControl::new(far.clone())));
+fn runtime_dir() -> Option<PathBuf> {
+    std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from)
+}
+
+/// Where a server is asked that has become another user's: the environment may have the folder of the one who has
+/// started it.
+fn control_folder_of_other() -> PathBuf {
+    let is_own = |folder: &PathBuf| folder.metadata().is_ok_and(|found| found.uid() == geteuid().as_raw());
+    folder_of(runtime_dir().filter(is_own).as_deref())
+}
+
+/// Lets `yonder ctl` ask this server for `far`, until the result is dropped. If it cannot, that is all that is wrong.
+pub(crate) fn serve_settings(far: &FarMemory, user: &UserArgs) -> Option<ControlServer> {
+    let folder = if user.user.is_some() { control_folder_of_other() } else { control_folder() };
+    let server = ControlServer::start(&folder, Arc::new(FarControl::new(far.clone())));
     server.inspect_err(|error| tracing::warn!("yonder ctl will not find this process: {error}")).ok()
 }
 

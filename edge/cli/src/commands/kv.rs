@@ -1,4 +1,6 @@
 //! `yonder kv`: a memcached-compatible server whose items live in far memory.
+//!
+//! It binds its addresses first; then it becomes `--user`'s; then it opens far memory, makes threads and serves.
 
 use std::net::SocketAddr;
 use std::process::ExitCode;
@@ -8,10 +10,10 @@ use yonder::sched::{SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{FarMemory, Region};
 use yonder_identity::Credential;
-use yonder_kv::{KvConfig, KvFrontend, KvHandler, KvServer, Shutdown, runtime_stats};
-use yonder_metrics::{Extra, ExtraKind, MetricsServer, Requests, Sample};
+use yonder_kv::{BoundKv, KvConfig, KvFrontend, KvHandler, Shutdown, runtime_stats};
+use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Requests, Sample};
 
-use crate::args::KvArgs;
+use crate::args::{KvArgs, as_user, become_user};
 use crate::commands::ctl::serve_settings;
 use crate::commands::metrics::{check_addresses, how_to_watch};
 use crate::setup::Setup;
@@ -19,7 +21,9 @@ use crate::setup::Setup;
 pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
     let addresses = [Some(args.listen), args.udp].into_iter().flatten();
     check_addresses(addresses, args.metrics.as_deref(), args.open, &args.paging.credential)?;
-    let credential = args.paging.credential.show_and_serve()?;
+    let user = args.user.find()?;
+    let credential = as_user(user.as_ref(), || args.paging.credential.show_and_serve())?;
+    let Setup { paging, sched } = Setup::of_server(&args.paging, args.busy_poll)?;
     let config = KvConfig {
         udp: args.udp,
         open: args.open.open,
@@ -27,14 +31,18 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
         idle_timeout: args.idle_timeout,
         buffer_bytes_max: args.buffers.map(|bytes| bytes as usize),
         value_bytes_max: args.value_max as usize,
+        threads: sched.workers,
         ..KvConfig::new(args.listen)
     };
-    config.check()?;
-    let server = Server::bind(args, config)?;
+    let bound = BoundKv::bind(config)?;
+    let bound_metrics = args.metrics.as_deref().map(yonder_metrics::bind).transpose()?;
+    become_user(user.as_ref())?;
+    let far = FarMemory::open(&args.paging.memory.far, paging).map_err(|error| args.user.name_in(error))?;
+    let server = Server::new(bound, far, args.paging.memory.size, sched)?;
     let shutdown = server.shutdown.clone();
     ctrlc::set_handler(move || shutdown.request())?;
-    let metrics = args.metrics.as_deref().map(|address| server.serve_metrics(address, credential)).transpose()?;
-    let _settings = serve_settings(&server.far);
+    let metrics = bound_metrics.map(|bound| server.serve_metrics(bound, credential)).transpose()?;
+    let _settings = serve_settings(&server.far, &args.user);
 
     let udp = server.udp.map_or_else(String::new, |address| format!(" and UDP {address}"));
     eprintln!(
@@ -83,13 +91,9 @@ struct Server {
 }
 
 impl Server {
-    /// Sets up far memory and the sockets.
-    fn bind(args: &KvArgs, config: KvConfig) -> anyhow::Result<Self> {
-        // Before anything is bound or announced.
-        let Setup { paging, sched } = Setup::of_server(&args.paging, args.busy_poll)?;
-        let far = FarMemory::open(&args.paging.memory.far, paging)?;
-        let region = far.region(args.paging.memory.size)?;
-        let server = KvServer::bind(KvConfig { threads: sched.workers, ..config }, region)?;
+    /// Lays items out in `bytes` of far memory.
+    fn new(bound: BoundKv, far: FarMemory, bytes: u64, sched: SchedConfig) -> anyhow::Result<Self> {
+        let server = bound.with_memory(far.region(bytes)?)?;
         let (address, udp, shutdown) = (server.tcp_address(), server.udp_address(), server.shutdown());
         let (mut frontend, handler) = server.into_parts();
         let requests = Arc::<SchedStats>::default();
@@ -98,7 +102,7 @@ impl Server {
     }
 
     /// Serves metrics of paging, requests and items until the result is dropped, to members if there is a credential.
-    fn serve_metrics(&self, address: &str, credential: Option<Arc<Credential>>) -> anyhow::Result<MetricsServer> {
+    fn serve_metrics(&self, bound: BoundMetrics, credential: Option<Arc<Credential>>) -> anyhow::Result<MetricsServer> {
         let (far, requests, store) = (self.far.clone(), Arc::clone(&self.stats), Arc::clone(self.handler.store()));
         let sample = move || {
             let items = store.stats();
@@ -108,7 +112,7 @@ impl Server {
                 extra: item_metrics(&items),
             }
         };
-        Ok(yonder_metrics::bind(address)?.serve(Arc::new(sample), credential)?)
+        Ok(bound.serve(Arc::new(sample), credential)?)
     }
 
     /// Serves until the shutdown is requested. The calling thread becomes the dispatcher.

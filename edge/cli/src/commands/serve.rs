@@ -1,4 +1,6 @@
 //! `yonder serve`: applications over UDP, with their data in far memory.
+//!
+//! Each binds its addresses first; then it becomes `--user`'s; then it opens far memory, makes threads and serves.
 
 use std::fmt::Display;
 use std::process::ExitCode;
@@ -9,12 +11,12 @@ use yonder::units::format_bytes;
 use yonder::{Config, FarMemory};
 use yonder_faiss::{Collection, Searcher};
 use yonder_identity::Credential;
-use yonder_metrics::{MetricsServer, Requests, Sample};
+use yonder_metrics::{BoundMetrics, MetricsServer, Requests, Sample};
 use yonder_oltp::tpcc::{Scale, Tpcc};
 use yonder_rocksdb::{Rocks, Rows};
 use yonder_serve::{Protocol, Served, UdpServer};
 
-use crate::args::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp};
+use crate::args::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp, as_user, become_user};
 use crate::commands::ctl::serve_settings;
 use crate::commands::metrics::{check_addresses, how_to_watch};
 use crate::output::{Bar, with_bar};
@@ -34,8 +36,9 @@ pub(crate) fn run(args: &ServeAppArgs) -> anyhow::Result<ExitCode> {
 fn rocksdb(args: &AppServerArgs) -> anyhow::Result<ExitCode> {
     let (server, sched, paging) = prepare(args)?;
     let rows = Rows::of_bytes(args.paging.memory.size);
-    let far = FarMemory::open(&args.paging.memory.far, paging)?;
-    let rocks = with_bar("serve rocksdb", |progress| Rocks::filled(rows, &far, progress))?;
+    let far = open_far(args, paging)?;
+    let rocks = with_bar("serve rocksdb", |progress| Rocks::filled(rows, &far, progress));
+    let rocks = rocks.map_err(|error| args.user.name_in(error))?;
     let about = serde_json::json!({ "app": "rocksdb", "rows": rows.count }).to_string();
     let sched = SchedConfig { stack_bytes: yonder_rocksdb::STACK_BYTES, ..sched };
     serve_app::<yonder_rocksdb::Datagrams, _, _>(
@@ -53,7 +56,7 @@ fn tpcc(args: &ServeTpccArgs) -> anyhow::Result<ExitCode> {
     let mut server_args = args.server.clone();
     server_args.paging.memory.size = scale.bytes(0);
     let (server, sched, paging) = prepare(&server_args)?;
-    let far = FarMemory::open(&server_args.paging.memory.far, paging)?;
+    let far = open_far(&server_args, paging)?;
     let region = Arc::new(far.region(scale.bytes(args.orders).next_multiple_of(BLOCK_BYTES))?);
     let tpcc = with_bar("serve tpcc", |progress| {
         Tpcc::load(region, scale, 1, &mut |share| progress("loading tables", share))
@@ -72,11 +75,12 @@ fn vector(args: &ServeVectorArgs) -> anyhow::Result<ExitCode> {
     let (server, sched, paging) = prepare(&args.server)?;
     let memory = &args.server.paging.memory;
     let collection = Collection::of_bytes(memory.size, args.lists)?;
-    let far = FarMemory::open(&memory.far, paging)?;
+    let far = open_far(&args.server, paging)?;
     let searcher = {
         let bar = Bar::new("serve vector");
         bar.show("making vectors", 0.0);
-        let index = collection.index(&collection.vectors(), &mut |share| bar.show("making the index", share))?;
+        let index = collection.index(&collection.vectors(), &mut |share| bar.show("making the index", share));
+        let index = index.map_err(|error| args.server.user.name_in(error))?;
         bar.show("moving lists to far memory", 0.0);
         let bytes = index.list_bytes()? as u64 + 1;
         Searcher::open(index, Some(far.region(bytes.next_multiple_of(BLOCK_BYTES))?))?
@@ -99,21 +103,30 @@ pub(crate) fn tpcc_scale(bytes: u64, shrink: u32) -> Scale {
 /// What is served at, and who may look at the metrics.
 struct Bound {
     udp: UdpServer,
+    metrics: Option<BoundMetrics>,
     credential: Option<Arc<Credential>>,
 }
 
-/// Binds the socket and checks the settings, before anything that takes long.
+/// Checks the settings and binds the addresses, before anything that takes long, and becomes `--user`'s.
 fn prepare(args: &AppServerArgs) -> anyhow::Result<(Bound, SchedConfig, Config)> {
     check_addresses([args.listen], args.metrics.as_deref(), args.open, &args.paging.credential)?;
-    let credential = args.paging.credential.show_and_serve()?;
+    let user = args.user.find()?;
+    let credential = as_user(user.as_ref(), || args.paging.credential.show_and_serve())?;
     let Setup { paging, sched } = Setup::of_server(&args.paging, args.busy_poll)?;
-    Ok((Bound { udp: UdpServer::bind(args.listen)?, credential }, sched, paging))
+    let udp = UdpServer::bind(args.listen)?;
+    let metrics = args.metrics.as_deref().map(yonder_metrics::bind).transpose()?;
+    become_user(user.as_ref())?;
+    Ok((Bound { udp, metrics, credential }, sched, paging))
+}
+
+fn open_far(args: &AppServerArgs, paging: Config) -> anyhow::Result<FarMemory> {
+    FarMemory::open(&args.paging.memory.far, paging).map_err(|error| args.user.name_in(error))
 }
 
 /// Serves until Ctrl-C. The calling thread becomes the dispatcher. `what` is served, and `about` tells clients of it.
 fn serve_app<P, H, E>(
     args: &AppServerArgs,
-    Bound { udp: server, credential }: Bound,
+    Bound { udp: server, metrics, credential }: Bound,
     (far, sched): (&FarMemory, &SchedConfig),
     (what, about): (&str, String),
     served: &Arc<Served<P, H>>,
@@ -126,8 +139,8 @@ where
     let shutdown = server.shutdown();
     ctrlc::set_handler(move || shutdown.request())?;
     let stats = Arc::<SchedStats>::default();
-    let metrics = args.metrics.as_deref().map(|address| serve_metrics(address, far, &stats, credential)).transpose()?;
-    let _settings = serve_settings(far);
+    let metrics = metrics.map(|bound| serve_metrics(bound, far, &stats, credential)).transpose()?;
+    let _settings = serve_settings(far, &args.user);
     eprintln!(
         "yonder serve: {what} of {} on UDP {}, {} local, far memory {}; Ctrl-C ends it",
         format_bytes(args.paging.memory.size),
@@ -144,7 +157,7 @@ where
 
 /// Serves metrics of paging and requests until the result is dropped, to members if there is a credential.
 fn serve_metrics(
-    address: &str,
+    bound: BoundMetrics,
     far: &FarMemory,
     stats: &Arc<SchedStats>,
     credential: Option<Arc<Credential>>,
@@ -152,5 +165,5 @@ fn serve_metrics(
     let (far, stats) = (far.clone(), Arc::clone(stats));
     let sample =
         move || Sample { paging: Some(far.stats()), requests: Some(Requests::from(&*stats)), extra: Vec::new() };
-    Ok(yonder_metrics::bind(address)?.serve(Arc::new(sample), credential)?)
+    Ok(bound.serve(Arc::new(sample), credential)?)
 }
