@@ -86,12 +86,9 @@ impl Party {
         }
     }
 
-    /// Who asks for what needs no capability.
+    /// Who asks for what needs no capability. Those without names are one: where they ask from may change.
     pub(crate) fn of_source(source: Source) -> Self {
-        match source.tenant() {
-            Some(tenant) => Self(u32::from(tenant)),
-            None => Self(((source.0 ^ source.0 >> 32) & u64::from(u32::MAX)).narrow_u32()),
-        }
+        Self(source.tenant().map_or(0, u32::from))
     }
 }
 
@@ -288,7 +285,11 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     /// Gives up a request whose time has not come. Until then no copy of it is executed in any case.
     fn void(&mut self, party: Party, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
         let Header { first_id, time, .. } = *header;
-        if self.voided.iter().any(|Reverse(voided)| (voided.first_id, voided.time) == (first_id, time)) {
+        if self
+            .voided
+            .iter()
+            .any(|Reverse(voided)| (voided.first_id, voided.time, voided.party) == (first_id, time, party))
+        {
             return Ok(0);
         }
         let of_party = self.voided.iter().filter(|Reverse(voided)| voided.party == party).count();

@@ -20,6 +20,9 @@ use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, Record, R
 use crate::state::State;
 use crate::{SPACES_ENDED_PER_EVENT_MAX, URLS_MAX, WAITING_MAX};
 
+/// Changes of records at which no further space is ended by the same event: each has one for every node that knows it.
+const CHANGES_OF_ENDS_MAX: usize = 1024;
+
 /// The shell's name for a request that it wants answered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
@@ -361,6 +364,7 @@ impl Controller {
     fn end_spaces(&mut self, now: Nanos) {
         self.leases.look(now);
         while self.actions.expired.len() < SPACES_ENDED_PER_EVENT_MAX
+            && self.actions.changes.len() < CHANGES_OF_ENDS_MAX
             && let Some(pid) = self.leases.over()
         {
             self.destroy_space(pid);

@@ -48,7 +48,7 @@ mod tests;
 pub use asker::{Asker, Maker};
 pub use config::{Config, ConfigError};
 pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
-pub use leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_STEP_MAX};
+pub use leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_MS_MIN, SPACE_LEASE_STEP_MAX};
 pub use message::{
     Answer, Arrival, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, Refusal,
     RegionReport, Registration, Request, SpaceView,

@@ -306,6 +306,8 @@ impl Brain {
 
     /// Lets the controller decide, and does what it says.
     fn handle(&mut self, event: Event) -> Result<(), StoreError> {
+        // An owner that is told by one that was deposed that its lease is renewed would lose it at the one that leads.
+        self.store.leads()?;
         let actions = self.controller.handle(event, self.now);
         let Actions { changes, closed, commands, answers, expired } = actions;
         store::commit(self.store.as_mut(), &changes)?;

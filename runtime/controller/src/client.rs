@@ -15,10 +15,11 @@ use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use yonder_identity::{Credential, IdentityError, Stream};
 use yonder_placement::{Answer, Key, Keys, NodeView, Pid, Placement, Refusal, Request, SpaceView, TenantView};
+use yonder_units::Narrow;
 use yonder_wire::Rights;
 
 use crate::door::{DialError, dial};
-use crate::lines::{LineReader, send_line};
+use crate::lines::{LineReader, is_timeout, send_line};
 use crate::messages::{FromController, ToController};
 
 /// How long to wait between attempts.
@@ -260,7 +261,9 @@ impl ControllerClient {
         let deadline = Instant::now() + self.timeout;
         let mut refusals = 0;
         loop {
-            let left = deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
+            // One that is there and says nothing leaves time for the others.
+            let left = deadline.saturating_duration_since(Instant::now()) / self.addresses.len().narrow_u32();
+            let left = left.max(ATTEMPT_MIN);
             let was_kept = self.connection.is_some();
             match self.ask_once(request, left) {
                 Ok(Answer::Refused(refusal)) => return Err(refusal.into()),
@@ -276,15 +279,15 @@ impl ControllerClient {
                 }
                 Err(DialError::Lost(error)) => {
                     self.connection = None;
-                    if was_kept && Instant::now() < deadline {
+                    if was_kept && !is_timeout(&error) && Instant::now() < deadline {
                         // It may have been closed because it was idle.
                         continue;
                     }
+                    // Perhaps another one leads now: also for who asks next.
+                    self.addresses.rotate_left(1);
                     if Instant::now() + PAUSE >= deadline {
                         return Err(self.unreachable(&error.to_string()));
                     }
-                    // Perhaps another one leads now.
-                    self.addresses.rotate_left(1);
                     thread::sleep(PAUSE);
                 }
             }

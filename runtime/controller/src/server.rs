@@ -15,7 +15,7 @@ use yonder_placement::{ClusterId, Config, ConfigError, Controller, RestoreError}
 
 use crate::brain::{Arrival, Brain, PeerId};
 use crate::door::{Door, Visit};
-use crate::lines::{Budget, LINE_TIME_MAX, LineReader, Speaker, send_line};
+use crate::lines::{Budget, LINE_TIME_MAX, LineReader, Speaker, is_timeout, send_line};
 use crate::messages::{FromController, ToController};
 use crate::store::{self, Store, StoreError};
 
@@ -307,8 +307,4 @@ impl Reader {
             }
         }
     }
-}
-
-fn is_timeout(error: &io::Error) -> bool {
-    matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut)
 }

@@ -146,10 +146,8 @@ impl Store for EtcdStore {
     }
 
     fn announce(&mut self, name: &str, value: &[u8], lease: Duration) -> Result<(), StoreError> {
+        self.leads()?;
         let place = self.place.clone();
-        if self.renewer.as_ref().is_none_or(|renewer| renewer.is_over.load(Ordering::Acquire)) {
-            return Err(StoreError::Deposed { place });
-        }
         if let Some(known) = self.announced.get(name)
             && self.session.renew(*known).map_err(|error| failed(&place, error))?
         {
@@ -162,6 +160,13 @@ impl Store for EtcdStore {
         put.map_err(|error| failed(&place, error))?;
         self.announced.insert(name.to_owned(), granted);
         Ok(())
+    }
+
+    fn leads(&self) -> Result<(), StoreError> {
+        match &self.renewer {
+            Some(renewer) if !renewer.is_over.load(Ordering::Acquire) => Ok(()),
+            _ => Err(StoreError::Deposed { place: self.place.clone() }),
+        }
     }
 }
 

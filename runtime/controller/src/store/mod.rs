@@ -35,6 +35,12 @@ pub trait Store: Send {
     /// Shows others that `name` is there, for as long as the lease is renewed by another call. Stores that have no
     /// others do nothing. [`StoreError::Deposed`] if this controller does not lead any more.
     fn announce(&mut self, name: &str, value: &[u8], lease: Duration) -> Result<(), StoreError>;
+
+    /// [`StoreError::Deposed`] if it is known that this controller does not lead any more: what it would answer may be
+    /// another one's to say. Asks no one.
+    fn leads(&self) -> Result<(), StoreError> {
+        Ok(())
+    }
 }
 
 /// One write to a [`Store`].

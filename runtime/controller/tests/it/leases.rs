@@ -106,6 +106,20 @@ fn a_controller_that_was_away_for_longer_than_a_lease_ends_nothing_early() {
     assert!(back.elapsed() >= LEASE, "it had a whole lease again");
 }
 
+/// As behind a firewall, or a machine that is paused: connections are taken, and no word comes.
+#[test]
+fn a_controller_that_hangs_keeps_no_owner_from_the_one_that_leads_now() {
+    let hanging = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let cluster = Cluster::in_memory();
+    let addresses = format!("{},{}", hanging.local_addr().unwrap(), cluster.address);
+    let space = cluster.client().create_space().unwrap();
+    let mut owner = ControllerClient::new(&addresses, Duration::from_secs(2));
+    owner.renew(space.pid, space.keys.owner).expect("the second one has had time to answer");
+    // A deadline so short that the first one takes all of it: the next attempt begins with the other.
+    let mut hasty = ControllerClient::new(&addresses, Duration::from_millis(10));
+    until("the next attempt is for the other one", || hasty.renew(space.pid, space.keys.owner).ok());
+}
+
 /// Whether the other end has closed it.
 fn is_closed(raw: &mut Raw) -> bool {
     raw.stream.socket().set_nonblocking(true).unwrap();

@@ -64,7 +64,9 @@ impl Cluster {
         let (pid, key) = (Pid(pid), Key(key));
         let opened = controller.open(pid, key)?;
         let cluster = Self::new(controller, pid, key, None, opened.region_bytes);
-        cluster.keep(addresses, opened.lease.filter(|_| opened.rights == Rights::Owner))?;
+        if opened.rights == Rights::Owner {
+            cluster.keep(addresses, opened.lease)?;
+        }
         Ok(cluster)
     }
 
@@ -82,9 +84,8 @@ impl Cluster {
         }
     }
 
-    /// Renews the lease from now on, if there is one.
+    /// Renews the lease from now on. There may be none, at a controller of an earlier release.
     fn keep(&self, addresses: &str, lease: Option<Duration>) -> Result<(), ClibError> {
-        let Some(lease) = lease else { return Ok(()) };
         let started = Renewal::start(&self.controller, self.pid, self.key, lease);
         let renewal = started.map_err(|error| {
             let cause = format!("no thread can be started to renew the lease: {error}");

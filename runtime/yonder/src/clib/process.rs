@@ -147,7 +147,7 @@ impl Process {
     pub fn ticket_for(&self, rights: Rights, time: Duration) -> Result<Ticket, ClibError> {
         match &self.shared.place {
             Backend::Node(node) => {
-                let minutes = time.as_secs().div_ceil(60).max(1);
+                let minutes = u64::try_from(time.as_millis().div_ceil(60_000).max(1)).unwrap_or(u64::MAX);
                 let granted = node.space_lease.call(Kind::Grant, minutes, rights as u64, &[])?.header;
                 Ok(Ticket::new(node.ticket.pid(), granted.capability))
             }
@@ -157,7 +157,8 @@ impl Process {
 
     /// Makes all tickets void that there are of the address space, those of this process and its threads among them,
     /// and returns a new one, with all rights: [`Process::open`] goes on with it. What is in the memory stays, for as
-    /// long as the lease does. Only an owner whose ticket has no end can, and only at a node.
+    /// long as the lease does, also when the one who goes on ends. Only an owner whose ticket has no end can, and only
+    /// at a node. If its answer does not come ([`ClibError::TimedOut`]), no one has a ticket any more perhaps.
     ///
     /// # Errors
     /// [`ClibError::Refused`] for an address space of a controller.

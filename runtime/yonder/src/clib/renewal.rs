@@ -10,7 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use yonder_controller::{ClientError, ControllerClient};
-use yonder_placement::{Key, Pid};
+use yonder_placement::{Key, Pid, SPACE_LEASE_MS_MAX};
 
 /// How often a lease is renewed while it lasts, as at a node: several times may fail.
 const RENEWALS_PER_LEASE: u32 = 4;
@@ -32,31 +32,21 @@ struct Shared {
     stopping: Condvar,
 }
 
-/// What a renewal was answered.
-enum Renewed {
-    /// The lease has begun anew.
-    Yes,
-    /// Nothing, or the controller did not let the program in.
-    No {
-        /// When it is worth another attempt.
-        retry: Duration,
-    },
-    /// The address space is not there any more.
-    Ended,
-}
+/// The lease that an address space gets which was made at a controller of an earlier release, once a later one serves.
+const LEASE_OF_OLD: Duration = Duration::from_millis(SPACE_LEASE_MS_MAX as u64);
 
 impl Renewal {
-    /// Renews a lease of this length, which begins now, with the owner's key.
+    /// Renews a lease of this length, which begins now, with the owner's key; `None` if the controller knows none yet.
     pub(super) fn start(
         controller: &Arc<Mutex<ControllerClient>>,
         pid: Pid,
         key: Key,
-        lease: Duration,
+        lease: Option<Duration>,
     ) -> io::Result<Self> {
         let (controller, stopped, stopping) = (Arc::clone(controller), Mutex::default(), Condvar::new());
         let shared = Arc::new(Shared { controller, pid, key, stopped, stopping });
         let renewed = Arc::clone(&shared);
-        let work = move || renewed.keep(lease / RENEWALS_PER_LEASE);
+        let work = move || renewed.keep(lease);
         let thread = std::thread::Builder::new().name("yonder-lease".to_owned()).spawn(work)?;
         Ok(Self { shared, thread: Some(thread) })
     }
@@ -74,9 +64,10 @@ impl Drop for Renewal {
 }
 
 impl Shared {
-    fn keep(&self, pause: Duration) {
+    fn keep(&self, mut lease: Option<Duration>) {
         let mut stopped = self.stopped();
-        let mut wait = pause;
+        let mut wait = pause_of(lease);
+        let mut is_warned = false;
         while !*stopped {
             let (guard, waited) = self.stopping.wait_timeout(stopped, wait).unwrap_or_else(PoisonError::into_inner);
             stopped = guard;
@@ -84,33 +75,40 @@ impl Shared {
                 continue;
             }
             drop(stopped);
-            wait = match self.renew(pause) {
-                Renewed::Yes => pause,
-                Renewed::No { retry } => retry,
-                Renewed::Ended => return,
+            wait = match self.renew(lease) {
+                Ok(renewed) => {
+                    (lease, is_warned) = (renewed, false);
+                    pause_of(lease)
+                }
+                Err(ClientError::Unreachable { .. }) => pause_of(lease).min(RENEWAL_RETRY),
+                // Another attempt soon would end alike. A later one need not: what has said this may be a controller
+                // that another one has taken over from.
+                Err(error) => {
+                    if !std::mem::replace(&mut is_warned, true) {
+                        tracing::warn!(%error, "the lease of an address space was not renewed");
+                    }
+                    pause_of(lease)
+                }
             };
             stopped = self.stopped();
         }
     }
 
-    fn renew(&self, pause: Duration) -> Renewed {
-        let renewed = self.controller.lock().unwrap_or_else(PoisonError::into_inner).renew(self.pid, self.key);
-        match renewed {
-            Ok(()) => Renewed::Yes,
-            Err(error @ ClientError::Refused(_)) => {
-                tracing::warn!(%error, "an address space has ended before its program");
-                Renewed::Ended
-            }
-            Err(ClientError::Unreachable { .. }) => Renewed::No { retry: pause.min(RENEWAL_RETRY) },
-            // Another attempt soon would end alike.
-            Err(error) => {
-                tracing::warn!(%error, "the lease of an address space was not renewed");
-                Renewed::No { retry: pause }
-            }
+    /// Begins the lease anew, and returns how long it is.
+    fn renew(&self, lease: Option<Duration>) -> Result<Option<Duration>, ClientError> {
+        let mut controller = self.controller.lock().unwrap_or_else(PoisonError::into_inner);
+        match lease {
+            Some(_) => controller.renew(self.pid, self.key).map(|()| lease),
+            // Which is understood also where leases are not known, and renews where they are.
+            None => controller.open(self.pid, self.key).map(|opened| opened.lease),
         }
     }
 
     fn stopped(&self) -> std::sync::MutexGuard<'_, bool> {
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+fn pause_of(lease: Option<Duration>) -> Duration {
+    lease.unwrap_or(LEASE_OF_OLD) / RENEWALS_PER_LEASE
 }
