@@ -108,7 +108,7 @@ impl SlowPath {
         match self.provide(&mut provision, shell) {
             Ok(Progress::Done) => self.place(pid, request, pages, provision.memory, shell),
             Ok(Progress::Begun) if self.provisions.have_room_for(pid) => {
-                self.recent.begin(asked);
+                self.recent.begin(Party::of(asked), asked);
                 self.provisions.0.push_back(provision);
                 Err(ErrorCode::Busy)
             }

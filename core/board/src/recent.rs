@@ -244,8 +244,8 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
 
     /// The request with `header` was admitted, and its execution has begun: [`Recent::keep_ended`] says how it has
     /// ended. An earlier abort of it claimed another time than it does, and is void.
-    pub(crate) fn begin(&mut self, header: &Header) {
-        self.voided.retain(|Reverse(voided)| voided.first_id != header.first_id);
+    pub(crate) fn begin(&mut self, party: Party, header: &Header) {
+        self.voided.retain(|Reverse(voided)| (voided.first_id, voided.party) != (header.first_id, party));
     }
 
     /// As [`Recent::keep`], some time after the request was admitted. Of a request that was given up meanwhile, because

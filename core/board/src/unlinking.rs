@@ -118,7 +118,7 @@ impl SlowPath {
         let progress = self.unlink_piece(&mut work);
         if progress == Progress::Begun {
             if let Some(header) = &work.asked {
-                self.recent.begin(header);
+                self.recent.begin(Party::of(header), header);
             }
             self.unlinking.push_back(work);
         }

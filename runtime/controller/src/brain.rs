@@ -308,7 +308,8 @@ impl Brain {
     fn handle(&mut self, event: Event) -> Result<(), StoreError> {
         // An owner that is told by one that was deposed that its lease is renewed would lose it at the one that leads.
         self.store.leads()?;
-        let actions = self.controller.handle(event, self.now);
+        let clock = Nanos::try_from(self.start.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
+        let actions = self.controller.handle_late(event, self.now, clock);
         let Actions { changes, closed, commands, answers, expired } = actions;
         store::commit(self.store.as_mut(), &changes)?;
         for pid in expired {

@@ -147,8 +147,9 @@ impl ControllerClient {
 
     /// Begins the lease of an address space anew, with the owner's key. Controllers of releases that knew no leases
     /// ([`Space::lease`]) do not know this either.
-    pub fn renew(&mut self, pid: Pid, key: Key) -> Result<(), ClientError> {
-        match self.ask(&Request::Renew { pid, key })? {
+    /// It is asked for no longer than `timeout`, nor than other requests are.
+    pub fn renew(&mut self, pid: Pid, key: Key, timeout: Duration) -> Result<(), ClientError> {
+        match self.ask_for(&Request::Renew { pid, key }, timeout.min(self.timeout))? {
             Answer::Renewed => Ok(()),
             other => Err(self.unexpected(&other)),
         }
@@ -258,14 +259,19 @@ impl ControllerClient {
 
     /// Asks until there is an answer, or time is up.
     fn ask(&mut self, request: &Request) -> Result<Answer, ClientError> {
-        let deadline = Instant::now() + self.timeout;
-        let mut refusals = 0;
+        self.ask_for(request, self.timeout)
+    }
+
+    /// As [`ControllerClient::ask`], for this long.
+    fn ask_for(&mut self, request: &Request, timeout: Duration) -> Result<Answer, ClientError> {
+        let deadline = Instant::now() + timeout;
+        let (mut refusals, mut tried) = (0, 0);
         loop {
-            // One that is there and says nothing leaves time for the others.
-            let left = deadline.saturating_duration_since(Instant::now()) / self.addresses.len().narrow_u32();
-            let left = left.max(ATTEMPT_MIN);
+            // One that is there and says nothing leaves time for those that were not tried yet.
+            let others = self.addresses.len() - tried % self.addresses.len();
+            let left = deadline.saturating_duration_since(Instant::now()) / others.narrow_u32();
             let was_kept = self.connection.is_some();
-            match self.ask_once(request, left) {
+            match self.ask_once(request, left.max(ATTEMPT_MIN)) {
                 Ok(Answer::Refused(refusal)) => return Err(refusal.into()),
                 Ok(answer) => return Ok(answer),
                 Err(DialError::Refused(cause)) => {
@@ -285,6 +291,7 @@ impl ControllerClient {
                     }
                     // Perhaps another one leads now: also for who asks next.
                     self.addresses.rotate_left(1);
+                    tried += 1;
                     if Instant::now() + PAUSE >= deadline {
                         return Err(self.unreachable(&error.to_string()));
                     }
@@ -307,11 +314,18 @@ impl ControllerClient {
         };
         connection.stream.socket().set_read_timeout(Some(timeout))?;
         send_line(&connection.stream, &ToController::Ask { id, request: request.clone() })?;
+        let deadline = Instant::now() + timeout;
         loop {
             match connection.lines.next()? {
                 Some(FromController::Answer { id: answered, answer }) if answered == id => return Ok(answer),
                 // To a request that was given up.
-                Some(FromController::Answer { .. }) => {}
+                Some(FromController::Answer { .. }) => {
+                    let left = deadline.saturating_duration_since(Instant::now());
+                    connection.stream.socket().set_read_timeout(Some(left.max(ATTEMPT_MIN)))?;
+                    if left.is_zero() {
+                        return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+                    }
+                }
                 Some(FromController::TurnedAway { cause }) => return Err(DialError::Refused(cause)),
                 Some(other) => return Err(io::Error::other(format!("{other:?} is not for clients")).into()),
                 None => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),

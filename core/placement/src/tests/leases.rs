@@ -198,3 +198,20 @@ fn many_that_are_over_end_in_turns() {
     assert_eq!(turns, [SPACES_ENDED_PER_EVENT_MAX, 1, 0]);
     assert_eq!(scene.controller.next_deadline(), None);
 }
+
+#[test]
+fn what_waited_while_the_store_was_slow_runs_no_lease_down() {
+    let mut scene = Scene::new();
+    let pid = scene.lease(Asker::local(), 1);
+    // The clock has leaped once. What came meanwhile, ten times as long as a lease, is handled now.
+    let clock = 10 * LEASE;
+    for came in (1..=100).map(|step| step * LEASE / 10) {
+        assert_eq!(scene.controller.handle_late(Event::Tick, came, clock).expired, []);
+    }
+    let renewed = scene.controller.handle_late(
+        Event::Asked(Ticket(1), Asker::local(), Request::Renew { pid, key: keys(1).owner }),
+        clock,
+        clock,
+    );
+    assert_eq!(renewed.answers, [(Ticket(1), Answer::Renewed)]);
+}

@@ -2,15 +2,18 @@
 
 use std::io::{Read, Write as _};
 use std::net::TcpStream;
-use std::time::Duration;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use yonder_controller::{
     ClientError, ControllerClient, ControllerError, EmbeddedStore, LinkCondition, LinkError, MemoryStore, Store,
-    StoreError, Write,
+    StoreError, ToController, Write,
 };
-use yonder_placement::{Config, Refusal};
+use yonder_placement::{Config, Refusal, Request};
 
-use crate::fake::{Cluster, REGION, config, until, url};
+use crate::fake::{Cluster, REGION, TIMEOUT, config, until, url};
+use crate::identities::Raw;
 
 #[test]
 fn a_controller_that_starts_again_knows_everything_and_orders_no_move_twice() {
@@ -152,4 +155,78 @@ fn a_controller_that_cannot_write_ends_before_it_answers() {
     assert!(matches!(client.create_space(), Err(ClientError::Unreachable { .. })));
     let ended = cluster.server.as_ref().unwrap().wait();
     assert!(matches!(ended, Err(ControllerError::Store(StoreError::Failed { .. }))));
+}
+
+/// A store in which another controller takes over, or whose disk is slow.
+#[derive(Default)]
+struct Moody {
+    records: MemoryStore,
+    is_deposed: Arc<AtomicBool>,
+    is_slow: Arc<AtomicBool>,
+}
+
+/// How long a commit takes on a slow disk.
+const SLOW: Duration = Duration::from_secs(3);
+
+impl Store for Moody {
+    fn scan(&mut self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.records.scan(prefix)
+    }
+
+    fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        if self.is_slow.load(Ordering::Acquire) {
+            // tidy: sleep: time is all that a slow disk takes
+            std::thread::sleep(SLOW);
+        }
+        self.records.commit(writes)
+    }
+
+    fn announce(&mut self, name: &str, value: &[u8], lease: Duration) -> Result<(), StoreError> {
+        self.records.announce(name, value, lease)
+    }
+
+    fn leads(&self) -> Result<(), StoreError> {
+        match self.is_deposed.load(Ordering::Acquire) {
+            true => Err(StoreError::Deposed { place: "here".to_owned() }),
+            false => Ok(()),
+        }
+    }
+}
+
+#[test]
+fn a_controller_that_was_deposed_answers_no_one() {
+    let store = Moody::default();
+    let is_deposed = Arc::clone(&store.is_deposed);
+    let cluster = Cluster::new(config(), Box::new(store));
+    let mut client = ControllerClient::new(&cluster.address.to_string(), Duration::from_millis(200));
+    let space = client.create_space().unwrap();
+    client.renew(space.pid, space.keys.owner, TIMEOUT).unwrap();
+    is_deposed.store(true, Ordering::Release);
+    let renewed = client.renew(space.pid, space.keys.owner, TIMEOUT);
+    assert!(matches!(renewed, Err(ClientError::Unreachable { .. })), "the one that leads knows nothing of it");
+    let ended = cluster.server.as_ref().unwrap().wait();
+    assert!(matches!(ended, Err(ControllerError::Store(StoreError::Deposed { .. }))));
+}
+
+#[test]
+fn a_slow_store_ends_no_address_space_of_an_owner_who_waits() {
+    let store = Moody::default();
+    let is_slow = Arc::clone(&store.is_slow);
+    let cluster = Cluster::new(config(), Box::new(store));
+    let mut owner = cluster.client();
+    let space = owner.create_space_for(SLOW / 2).unwrap();
+    let mut talks = Raw::new(cluster.address, None);
+    let mut other = cluster.client();
+    is_slow.store(true, Ordering::Release);
+    let made = std::thread::spawn(move || other.create_space().map(drop));
+    // Others have much to say meanwhile, which comes one after the other and waits.
+    let begun = Instant::now();
+    while begun.elapsed() < SLOW - SLOW / 10 {
+        talks.say(&ToController::Ask { id: 1, request: Request::Nodes });
+        // tidy: sleep: what is said comes at times that are apart
+        std::thread::sleep(SLOW / 20);
+    }
+    is_slow.store(false, Ordering::Release);
+    made.join().unwrap().unwrap();
+    owner.renew(space.pid, space.keys.owner, TIMEOUT).expect("its owner could not renew while the store was slow");
 }

@@ -10,7 +10,7 @@ use yonder_controller::{
 use yonder_identity::Role;
 use yonder_placement::{Config, Pid, Refusal, Request};
 
-use crate::fake::{Cluster, REGION, config, until};
+use crate::fake::{Cluster, REGION, TIMEOUT, config, until};
 use crate::identities::{Members, Raw, register};
 
 /// Long enough that a busy machine does not miss all renewals.
@@ -50,14 +50,14 @@ fn what_a_killed_program_had_is_free_at_all_nodes_and_what_is_renewed_is_kept() 
     assert_eq!(left.lease, Some(LEASE));
     assert_eq!([kept.pid, left.pid].map(|pid| nodes_of(&cluster, pid)), [2, 2]);
     until("the nodes have ended what nobody renews", || {
-        client.renew(kept.pid, kept.keys.owner).unwrap();
+        client.renew(kept.pid, kept.keys.owner, TIMEOUT).unwrap();
         (nodes_of(&cluster, left.pid) == 0).then_some(())
     });
     assert_eq!(nodes_of(&cluster, kept.pid), 2, "the other one was made before it");
     assert_eq!(client.spaces().unwrap().iter().map(|view| view.pid).collect::<Vec<_>>(), [kept.pid]);
     // Its owner comes too late, and is told what to do.
     let (pid, owner) = (left.pid, left.keys.owner);
-    for refusal in [refused(client.renew(pid, owner)), refused(client.place(pid, owner, 1, &[]))] {
+    for refusal in [refused(client.renew(pid, owner, TIMEOUT)), refused(client.place(pid, owner, 1, &[]))] {
         assert_eq!(refusal, Refusal::BadKey { pid });
         assert!(refusal.to_string().contains("make another address space if it has ended or its lease is over"));
     }
@@ -73,8 +73,8 @@ fn another_tenant_renews_nothing_and_an_operator_does() {
     let [space, kept] = [(); 2].map(|()| owner.create_space_for(LEASE).unwrap());
     drop(owner);
     until("it has ended although another tenant renews it", || {
-        operator.renew(kept.pid, kept.keys.owner).unwrap();
-        match refused(other.renew(space.pid, space.keys.owner)) {
+        operator.renew(kept.pid, kept.keys.owner, TIMEOUT).unwrap();
+        match refused(other.renew(space.pid, space.keys.owner, TIMEOUT)) {
             Refusal::NotYours { .. } => None,
             Refusal::BadKey { .. } => Some(()),
             refusal => panic!("{refusal}"),
@@ -114,10 +114,10 @@ fn a_controller_that_hangs_keeps_no_owner_from_the_one_that_leads_now() {
     let addresses = format!("{},{}", hanging.local_addr().unwrap(), cluster.address);
     let space = cluster.client().create_space().unwrap();
     let mut owner = ControllerClient::new(&addresses, Duration::from_secs(2));
-    owner.renew(space.pid, space.keys.owner).expect("the second one has had time to answer");
+    owner.renew(space.pid, space.keys.owner, TIMEOUT).expect("the second one has had time to answer");
     // A deadline so short that the first one takes all of it: the next attempt begins with the other.
     let mut hasty = ControllerClient::new(&addresses, Duration::from_millis(10));
-    until("the next attempt is for the other one", || hasty.renew(space.pid, space.keys.owner).ok());
+    until("the next attempt is for the other one", || hasty.renew(space.pid, space.keys.owner, TIMEOUT).ok());
 }
 
 /// Whether the other end has closed it.

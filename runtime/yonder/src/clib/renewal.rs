@@ -98,7 +98,8 @@ impl Shared {
     fn renew(&self, lease: Option<Duration>) -> Result<Option<Duration>, ClientError> {
         let mut controller = self.controller.lock().unwrap_or_else(PoisonError::into_inner);
         match lease {
-            Some(_) => controller.renew(self.pid, self.key).map(|()| lease),
+            // An attempt leaves time for another one.
+            Some(_) => controller.renew(self.pid, self.key, pause_of(lease)).map(|()| lease),
             // Which is understood also where leases are not known, and renews where they are.
             None => controller.open(self.pid, self.key).map(|opened| opened.lease),
         }
