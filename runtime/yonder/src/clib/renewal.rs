@@ -113,3 +113,36 @@ impl Shared {
 fn pause_of(lease: Option<Duration>) -> Duration {
     lease.unwrap_or(LEASE_OF_OLD) / RENEWALS_PER_LEASE
 }
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::TcpListener;
+
+    use yonder_controller::{FromController, ToController};
+    use yonder_placement::{Answer, Refusal, Request};
+
+    use super::*;
+
+    /// As by a controller that another one has taken over from, and does not know what that one has made.
+    #[test]
+    fn a_refusal_does_not_end_renewal() {
+        const PID: Pid = Pid::FIRST;
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let controller = ControllerClient::new(&listener.local_addr().unwrap().to_string(), Duration::from_secs(20));
+        let controller = Arc::new(Mutex::new(controller));
+        let renewal = Renewal::start(&controller, PID, Key(7), Some(Duration::from_millis(400))).unwrap();
+        let (mut stream, _) = listener.accept().unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
+        let refused = Answer::Refused(Refusal::BadKey { pid: PID });
+        for answer in [Answer::Renewed, refused.clone(), refused, Answer::Renewed] {
+            let asked = serde_json::from_str(&lines.next().unwrap().expect("it is asked again")).unwrap();
+            let ToController::Ask { id, request } = asked else { panic!("{asked:?}") };
+            assert_eq!(request, Request::Renew { pid: PID, key: Key(7) });
+            let said = serde_json::to_string(&FromController::Answer { id, answer }).unwrap();
+            writeln!(stream, "{said}").unwrap();
+        }
+        drop(renewal);
+    }
+}
