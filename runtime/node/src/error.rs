@@ -13,6 +13,15 @@ pub enum NodeError {
     /// There is nothing to listen on.
     #[error("no address to listen on: type --listen tcp://127.0.0.1:7000")]
     NoAddress,
+    /// A socket whose clients have all of the memory, beside addresses of members who are to be kept apart.
+    #[error(
+        "{shared} hands all of the node's memory to programs of its user, that of members of the cluster among it: \
+         start another node for it, without --identity and --key, or leave the other addresses out"
+    )]
+    SharedWithMembers {
+        /// The socket.
+        shared: String,
+    },
     /// The node would have no memory.
     #[error("a node of 0 bytes keeps nothing: type --memory 4GiB")]
     NoMemory,

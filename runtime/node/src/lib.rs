@@ -198,6 +198,12 @@ impl Node {
         if config.memory_bytes == 0 {
             return Err(NodeError::NoMemory);
         }
+        let is_shared = |listen: &&Listen| matches!(listen, Listen::Shm(_));
+        if let (Some(_), Some(shared)) = (&config.credential, config.listen.iter().find(is_shared))
+            && !config.listen.iter().all(|listen| is_shared(&listen))
+        {
+            return Err(NodeError::SharedWithMembers { shared: shared.to_string() });
+        }
         let cpus = config.data_cpus.as_ref().map(Cpus::of).transpose()?;
         let (mut addresses, mut socket_paths) = (Vec::new(), Vec::new());
         let sockets = bind(&config, &mut addresses, &mut socket_paths)?;

@@ -46,7 +46,11 @@ mod tests {
             (&member, &[&here, &open], "protected, for members alone"),
             (&plain, &[&shared], SHARED),
             (&member, &[&shared], SHARED),
-            (&member, &[&shared, &open], "protected, for members alone; shm:// not encrypted, for this user alone"),
+            (
+                &plain,
+                &[&shared, &here],
+                "not encrypted, for this machine alone; shm:// not encrypted, for this user alone",
+            ),
         ] {
             assert_eq!(says(credential, listen), wanted);
         }

@@ -1,6 +1,7 @@
 //! A cluster whose members have identities or a key, as the guide makes one: what its servers count is for its
 //! operators, and what a program shows is typed or stands in its environment.
 
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::{Command, Output};
 
@@ -116,11 +117,14 @@ fn six_commands_make_a_cluster_that_a_program_uses() {
 
     assert_eq!(yonder.run(&["cluster", "key", &key]).code, Some(0));
     let flags = ["controller", "--listen", "tcp://127.0.0.1:0", "--state", &state, "--key", &key];
-    let controller = yonder.serve(&flags);
+    let mut controller = yonder.serve(&flags);
     let at = controller.url("tcp").replace("tcp://", "");
     let flags = ["node", "--listen", "udp://127.0.0.1:0", "--memory", "512MiB", "--controller", &at, "--key", &key];
-    let nodes: Vec<Process> = (0..3).map(|_| yonder.serve(&flags)).collect();
+    let mut nodes: Vec<Process> = (0..3).map(|_| yonder.serve(&flags)).collect();
     let far = nodes[1].url("udp");
+    for server in [&mut controller].into_iter().chain(&mut nodes) {
+        server.wait_for("protected, for members alone");
+    }
     let run = |key: Option<&str>| {
         let mut command = Command::new(yonder.path());
         command.args([
@@ -142,9 +146,20 @@ fn six_commands_make_a_cluster_that_a_program_uses() {
         command.output().expect("it starts")
     };
     assert_sorted(&run(Some(&key)), &sorted);
-    let refused = run(None);
-    let said = String::from_utf8_lossy(&refused.stderr);
-    assert!(refused.status.code() == Some(2) && said.contains("YONDER_KEY=FILE"), "{said}");
+    // Each mistake on the way says what to type.
+    let (other, open) = (file("other.key"), file("open.key"));
+    assert_eq!(yonder.run(&["cluster", "key", &other]).code, Some(0));
+    std::fs::copy(&key, &open).expect("it is copied");
+    std::fs::set_permissions(&open, std::fs::Permissions::from_mode(0o644)).expect("it is ours");
+    let says = |key: Option<&str>| {
+        let refused = run(key);
+        assert_eq!(refused.status.code(), Some(2), "{refused:?}");
+        String::from_utf8_lossy(&refused.stderr).into_owned()
+    };
+    for (key, told) in [(None, "YONDER_KEY=FILE"), (Some(&other[..]), "key"), (Some(&open), "chmod 600")] {
+        let said = says(key);
+        assert!(said.contains(told), "{key:?}: {said}");
+    }
     let listed = yonder.run(&["controller", "nodes", "--at", &at, "--key", &key]);
     assert_eq!(listed.stdout.matches("serving").count(), 3, "{}", listed.stdout);
 }
@@ -241,4 +256,18 @@ fn a_program_that_changes_its_folder_finds_the_key_of_its_run() {
     let refused = start("size", &["--points", "2"], &[]);
     let said = String::from_utf8_lossy(&refused.stderr);
     assert!(refused.status.code() == Some(2) && said.contains("YONDER_KEY=FILE"), "{said}");
+}
+
+/// Programs with such a socket have all of a node's memory, so that members would not be kept apart.
+#[test]
+fn a_node_of_members_hands_its_memory_to_no_socket() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let file = |name: &str| folder.path().join(name).display().to_string();
+    let (yonder, key, socket) = (Yonder::found(), file("cluster.key"), format!("shm://{}", file("node.sock")));
+    assert_eq!(yonder.run(&["cluster", "key", &key]).code, Some(0));
+    let listen = format!("udp://127.0.0.1:0,{socket}");
+    let refused = yonder.run(&["node", "--listen", &listen, "--memory", "64MiB", "--key", &key]);
+    assert!(refused.complaint(1).contains("start another node for it, without --identity and --key"), "{refused:?}");
+    let alone = yonder.serve(&["node", "--listen", &socket, "--memory", "64MiB", "--key", &key]);
+    assert_eq!(alone.stop().code, Some(0));
 }

@@ -4,7 +4,8 @@
 use std::fs::File;
 use std::io::Read as _;
 use std::os::unix::fs::PermissionsExt as _;
-use std::path::Path;
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process};
@@ -12,6 +13,9 @@ use serde_json::Value;
 use yonder_e2e::{Program, Yonder};
 
 use super::refusals::text;
+
+/// A user who owns nothing.
+const NOBODY: u32 = 65534;
 
 #[test]
 fn it_ends_as_the_program_does() {
@@ -214,6 +218,14 @@ fn its_files_are_its_users_alone() {
     assert!(!written.is_empty(), "there is no trace");
     for path in kept.iter().chain(&written) {
         assert_eq!(mode(path), 0o600, "{}", path.display());
+    }
+    if rustix::process::geteuid().is_root() {
+        for path in kept.iter().chain([&PathBuf::from(format!("/proc/{}/environ", running.id()))]) {
+            let read = Command::new("cat").arg(path).uid(NOBODY).gid(NOBODY).output().expect("there is a cat");
+            assert!(!read.status.success() && read.stdout.is_empty(), "another user has read {}", path.display());
+        }
+    } else {
+        println!("SKIP: only root can look as another user");
     }
     drop(running.stdin.take());
     running.wait().expect("it is a child");
