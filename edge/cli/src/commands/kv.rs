@@ -16,6 +16,7 @@ use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Requests, Sa
 use crate::args::{KvArgs, as_user, become_user};
 use crate::commands::ctl::serve_settings;
 use crate::commands::metrics::{check_addresses, how_to_watch};
+use crate::commands::protection;
 use crate::setup::Setup;
 
 pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
@@ -52,6 +53,9 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
         format_bytes(server.far.local()),
         server.far.url()
     );
+    if let Some(left) = protection::of_far(server.far.url()) {
+        eprintln!("yonder kv: {left}");
+    }
     if let Some(metrics) = &metrics {
         eprintln!("yonder kv: {}", how_to_watch(metrics, &args.paging.credential));
     }

@@ -1,5 +1,7 @@
-//! What `yonder node` and `yonder controller` say of their protection when they start: whom they serve, and whether
-//! others can read along.
+//! What servers say of their protection when they start: whom a node or a controller serves, and whether others can
+//! read along; and what `kv` or `serve` leaves on a disk.
+
+use std::path::Path;
 
 use yonder_node::Listen;
 
@@ -27,9 +29,36 @@ pub(super) fn of_network<A: AsRef<str>>(credential: &CredentialArgs, addresses: 
     }
 }
 
+/// What is left on a disk by a server with this far memory, if something is that can be read.
+pub(super) fn of_far(url: &str) -> Option<&'static str> {
+    let (before, file) = url.split_once("file://")?;
+    let path = file.split('?').next().unwrap_or(file);
+    // A layer before all tiers, or right before the file.
+    let mut layers = before.split("tier+").take(1).chain(before.rsplit("://").take(1));
+    // In a folder the file has no name, and is gone with the process.
+    let is_open = !layers.any(|layers| layers.contains("seal+")) && !Path::new(path).is_dir();
+    is_open.then_some("what is in the file can be read there, also after a kill: type seal+file:// to encrypt it, or a folder, which keeps nothing")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_left_on_a_disk_is_said_unless_it_is_sealed_or_has_no_name() {
+        for (url, is_said) in [
+            ("file:///far/store?size=1GiB", true),
+            ("lz4+file:///far/store", true),
+            ("tier+seal+tcp://host:7000+file:///far/store", true),
+            ("seal+file:///far/store", false),
+            ("lz4+seal+tier+tcp://host:7000+file:///far/store", false),
+            ("tier+tcp://host:7000+lz4+seal+file:///far/store", false),
+            ("file:///", false),
+            ("tcp://host:7000", false),
+        ] {
+            assert_eq!(of_far(url).is_some(), is_said, "{url}");
+        }
+    }
 
     #[test]
     fn a_node_says_whom_it_serves_and_whether_others_read_along() {

@@ -19,6 +19,7 @@ use yonder_serve::{Protocol, Served, UdpServer};
 use crate::args::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp, as_user, become_user};
 use crate::commands::ctl::serve_settings;
 use crate::commands::metrics::{check_addresses, how_to_watch};
+use crate::commands::protection;
 use crate::output::{Bar, with_bar};
 use crate::setup::Setup;
 
@@ -148,6 +149,9 @@ where
         format_bytes(far.local()),
         far.url()
     );
+    if let Some(left) = protection::of_far(far.url()) {
+        eprintln!("yonder serve: {left}");
+    }
     if let Some(metrics) = &metrics {
         eprintln!("yonder serve: {}", how_to_watch(metrics, &args.paging.credential));
     }

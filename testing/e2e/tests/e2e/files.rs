@@ -72,7 +72,10 @@ fn a_killed_server_leaves_nothing_that_can_be_read_if_its_pages_are_sealed() {
         return;
     }
     for (layer, can_be_read) in [("", true), ("seal+", false), ("lz4+seal+", false)] {
-        let server = start_kv(yonder, &format!("{layer}{far}"));
+        let mut server = start_kv(yonder, &format!("{layer}{far}"));
+        if can_be_read {
+            server.wait_for("what is in the file can be read there, also after a kill: type seal+file://");
+        }
         let mut client = Client::connect(server.address());
         client.fill(&CONTENT, 0..CONTENT.keys, 1);
         client.verify(&CONTENT, 0..CONTENT.keys, 1);
