@@ -99,6 +99,8 @@ pub struct Controller {
     pub(crate) live: BTreeMap<NodeId, Live>,
     pub(crate) usage: BTreeMap<(Pid, u32), Usage>,
     pub(crate) leases: SpaceLeases,
+    /// Limits of address spaces of tenants that have shown one since the controller started, and when each was said.
+    pub(crate) space_limits: BTreeMap<String, (u64, u32)>,
     pub(crate) waiting: VecDeque<Waiting>,
     pub(crate) actions: Actions,
 }
@@ -140,7 +142,8 @@ impl Controller {
         let usage = state.regions.keys().map(|key| (*key, Usage::default())).collect();
         let mut leases = SpaceLeases::new(now);
         state.spaces.iter().for_each(|(pid, space)| leases.renew(*pid, space.lease_ms));
-        Ok(Self { config, state, live, usage, leases, waiting: VecDeque::new(), actions: Actions::default() })
+        let (waiting, actions) = (VecDeque::new(), Actions::default());
+        Ok(Self { config, state, live, usage, leases, space_limits: BTreeMap::new(), waiting, actions })
     }
 
     /// The cluster's name, which nodes keep.
@@ -197,6 +200,16 @@ impl Controller {
                 other.facts.urls.first().map_or("no address", String::as_str)
             )),
             None => Ok(()),
+        }
+    }
+
+    /// A tenant may have so many address spaces at a time, as was said at a time, unless others were said later: an
+    /// older certificate of the tenant may still be good. It keeps those that it has.
+    pub fn limit_spaces(&mut self, tenant: &str, spaces_max: u32, since: u64) {
+        match self.space_limits.get_mut(tenant) {
+            Some(limit) if limit.0 > since => {}
+            Some(limit) => *limit = (since, spaces_max),
+            None => drop(self.space_limits.insert(tenant.to_owned(), (since, spaces_max))),
         }
     }
 

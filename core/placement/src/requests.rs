@@ -86,7 +86,11 @@ impl Controller {
             return Ok(Answer::SpaceCreated { pid, region_bytes, lease_ms });
         }
         let maker = asker.maker();
-        let spaces_max = self.config.spaces_per_maker_max;
+        let limit = match asker {
+            Asker::Tenant(name) => self.space_limits.get(name).map(|(_, limit)| *limit as usize),
+            _ => None,
+        };
+        let spaces_max = self.config.spaces_per_maker_max.min(limit.unwrap_or(usize::MAX));
         let made = self.state.spaces.values().filter(|space| space.maker == maker).count();
         if maker.is_some() && made >= spaces_max {
             return Err(Refusal::TooManySpaces { asker: asker.to_string(), spaces_max });

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
+use yonder_board::{LimitsError, TenantLimits};
 use yonder_identity::{Host, Peer as Identity, Role, Stream};
 use yonder_placement::{
     Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, SPACE_LEASE_STEP_MAX, Ticket,
@@ -170,10 +171,26 @@ impl Brain {
             _ => false,
         };
         let count = self.peers.values().filter(is_alike).count();
+        let limited = self.limit(&peer);
         self.peers.insert(id, peer);
+        if let Err(error) = limited {
+            return self.turn_away(id, error.to_string());
+        }
         if count >= PEERS_MAX / 2 {
             let own = own.unwrap_or_else(|| source.to_string());
             return self.turn_away(id, format!("{own} has {count} connections already: end some first"));
+        }
+        Ok(())
+    }
+
+    /// Notes how many address spaces a tenant may have, by its certificate.
+    fn limit(&mut self, peer: &Peer) -> Result<(), LimitsError> {
+        let Some(identity) = peer.identity.as_ref().filter(|identity| identity.role() == Some(Role::Tenant)) else {
+            return Ok(());
+        };
+        if let (Some(name), Some(limits)) = (identity.name(), identity.limits()) {
+            let spaces_max = limits.text.parse::<TenantLimits>()?.spaces.unwrap_or(u32::MAX);
+            self.controller.limit_spaces(name, spaces_max, limits.since);
         }
         Ok(())
     }

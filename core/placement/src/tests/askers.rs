@@ -119,6 +119,30 @@ fn each_maker_has_so_many_spaces() {
 }
 
 #[test]
+fn a_tenant_has_no_more_spaces_than_its_newest_limit_says() {
+    let mut scene = Scene::new();
+    let mut number = 0;
+    let mut is_made = |scene: &mut Scene, name: &str| {
+        number += 1;
+        let create = Request::CreateSpace { keys: keys(number), lease_ms: 0 };
+        match scene.answer_to(tenant(name), create) {
+            Answer::SpaceCreated { .. } => None,
+            Answer::Refused(Refusal::TooManySpaces { spaces_max, .. }) => Some(spaces_max),
+            other => panic!("{other:?}"),
+        }
+    };
+    scene.controller.limit_spaces("a", 1, 10);
+    assert_eq!([(); 2].map(|()| is_made(&mut scene, "a")), [None, Some(1)]);
+    assert_eq!([(); 2].map(|()| is_made(&mut scene, "b")), [None, None]);
+    scene.controller.limit_spaces("a", 9, 9);
+    assert_eq!(is_made(&mut scene, "a"), Some(1), "an older certificate raises nothing");
+    scene.controller.limit_spaces("a", 2, 11);
+    assert_eq!([(); 2].map(|()| is_made(&mut scene, "a")), [None, Some(2)]);
+    scene.controller.limit_spaces("a", 0, 12);
+    assert_eq!(is_made(&mut scene, "a"), Some(0));
+}
+
+#[test]
 fn a_name_is_of_one_node_that_is_there() {
     let mut scene = Scene::new();
     let named = |node, name: &str| Registration { name: Some(name.to_owned()), ..facts(node, 4) };

@@ -13,7 +13,7 @@ use yonder_placement::{Config, NodeId, NodeReport, Registration};
 
 use crate::fake::{Cluster, REGION, TIMEOUT, config, url};
 
-const DAY: Duration = Duration::from_secs(24 * 3600);
+pub(crate) const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// An authority, and the files of its members.
 pub(crate) struct Members {
@@ -33,8 +33,12 @@ impl Members {
     }
 
     pub(crate) fn add_for(&mut self, role: Role, name: &str, lifetime: Duration) -> Arc<Credential> {
+        self.add_limited(role, name, lifetime, "")
+    }
+
+    pub(crate) fn add_limited(&mut self, role: Role, name: &str, lifetime: Duration, limits: &str) -> Arc<Credential> {
         let path = self.path(name);
-        self.authority.add(role, name, lifetime).unwrap().write(&path).unwrap();
+        self.authority.add_limited(role, name, lifetime, limits).unwrap().write(&path).unwrap();
         Arc::new(Credential::load(&path).unwrap())
     }
 

@@ -10,7 +10,7 @@ use yonder_identity::{Credential, Role};
 use yonder_placement::{Config, Refusal, Request, TenantReport};
 
 use crate::fake::{Cluster, REGION, TIMEOUT, config, until, url};
-use crate::identities::{Members, Raw, register, shared_key};
+use crate::identities::{DAY, Members, Raw, register, shared_key};
 
 fn turned_away(result: Result<impl Sized, ClientError>) -> String {
     match result.map(drop) {
@@ -249,4 +249,22 @@ fn whose_a_space_is_outlives_the_controller() {
     cluster.client_as(&app).open(space.pid, space.keys.owner).unwrap();
     let refusal = refused(cluster.client_as(&other).open(space.pid, space.keys.owner));
     assert_eq!(refusal, Refusal::NotYours { pid: space.pid });
+}
+
+/// What nodes count are spaces that they make themselves: those of a controller are counted there.
+#[test]
+fn a_tenant_makes_no_more_spaces_than_its_certificate_says() {
+    let mut members = Members::new();
+    let cluster = members.cluster(config());
+    let mut limited = cluster.client_as(&members.add_limited(Role::Tenant, "app", DAY, "spaces=2,requests=1k"));
+    let mut other = cluster.client_as(&members.add(Role::Tenant, "other"));
+    let first = limited.create_space().unwrap();
+    limited.create_space().unwrap();
+    let refused = limited.create_space().unwrap_err().to_string();
+    assert!(refused.contains("tenant app"), "{refused}");
+    for _ in 0..3 {
+        other.create_space().unwrap();
+    }
+    limited.destroy_space(first.pid, first.keys.owner).unwrap();
+    limited.create_space().expect("one has ended");
 }
