@@ -117,7 +117,7 @@ impl ExtendPath {
         match header.kind {
             Kind::Abort => {
                 let given_up = match present {
-                    Ok(_) => self.recent.abort(party, header, now),
+                    Ok(_) => self.recent.abort(party, party.payer(), header, now),
                     // What has no right any more is not executed in any case.
                     Err(_) => self.recent.was_executed(party, header, now),
                 };

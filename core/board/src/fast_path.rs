@@ -92,7 +92,7 @@ impl FastPath {
     fn give_up(&mut self, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
         let party = Party::of(header);
         match self.board.may_change(header, now) {
-            true => self.recent.abort(party, header, now),
+            true => self.recent.abort(party, party.payer(), header, now),
             false => self.recent.was_executed(party, header, now),
         }
     }

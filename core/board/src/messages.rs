@@ -86,10 +86,13 @@ impl SlowPath {
                     Err(code) => reply.refuse(code),
                 }
             }
-            Kind::Abort => match self.recent_of(header).abort(party, header, now) {
-                Ok(executed) => reply.answer(executed),
-                Err(code) => reply.refuse(code),
-            },
+            Kind::Abort => {
+                let payer = if needs_capability(header) { party.payer() } else { source.0 };
+                match self.recent_of(header).abort(party, payer, header, now) {
+                    Ok(executed) => reply.answer(executed),
+                    Err(code) => reply.refuse(code),
+                }
+            }
             Kind::Ping | Kind::Grant | Kind::Translate | Kind::Status => self.ask(header, now, reply),
             _ => {
                 let ended = self.recent_of(header).ended(party, header, now);

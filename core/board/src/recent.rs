@@ -51,7 +51,7 @@ const SLICES: usize = 32;
 /// What is kept for parties is this part of what is kept of all.
 const KEPT_DIVISOR: usize = 2;
 
-/// Requests that are voided at a time, and how many of one party.
+/// Requests that are voided at a time, and how many of one who pays for it: a party, or the source of those without one.
 const VOIDED: Share = Share { places_max: 4096, of_one_max: 1024, few_max: 64 };
 /// How far ahead a request's time may be for it to be voided, so that there is room again soon. Any bound is sound:
 /// what is further ahead is refused as busy until it is not. A client stops when its lease is over by its own clock,
@@ -86,6 +86,12 @@ impl Party {
         }
     }
 
+    /// Who pays for what it does, if it has a capability.
+    #[inline]
+    pub(crate) fn payer(self) -> u64 {
+        self.0.into()
+    }
+
     /// Who asks for what needs no capability. Those without names are one: where they ask from may change.
     pub(crate) fn of_source(source: Source) -> Self {
         Self(source.tenant().map_or(0, u32::from))
@@ -112,6 +118,7 @@ struct Voided {
     time: NodeTime,
     first_id: u64,
     party: Party,
+    payer: u64,
 }
 
 impl<R: Copy> Recent<R> {
@@ -258,7 +265,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
 
     /// Gives the request that `header` names up: from now on it is refused as aborted. Returns 1 if it had been
     /// executed before and 0 if it had not, and never will be.
-    pub(crate) fn abort(&mut self, party: Party, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+    pub(crate) fn abort(&mut self, party: Party, payer: u64, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
         self.remember_voided(now);
         match self.admit(party, header.first_id, header.time, now) {
             Admission::Execute => {
@@ -267,7 +274,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
             }
             Admission::Answer(result) => Ok(u32::from(result.is_ok())),
             Admission::TooOld => Err(ErrorCode::TooOld),
-            Admission::FromTheFuture => self.void(party, header, now),
+            Admission::FromTheFuture => self.void(party, payer, header, now),
         }
     }
 
@@ -283,7 +290,7 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
     }
 
     /// Gives up a request whose time has not come. Until then no copy of it is executed in any case.
-    fn void(&mut self, party: Party, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
+    fn void(&mut self, party: Party, payer: u64, header: &Header, now: NodeTime) -> Result<u32, ErrorCode> {
         let Header { first_id, time, .. } = *header;
         if self
             .voided
@@ -292,11 +299,11 @@ impl<T: Copy> Recent<Result<T, ErrorCode>> {
         {
             return Ok(0);
         }
-        let of_party = self.voided.iter().filter(|Reverse(voided)| voided.party == party).count();
-        if !VOIDED.admits(self.voided.len(), of_party) || time - now > VOIDED_AHEAD_MAX {
+        let of_payer = self.voided.iter().filter(|Reverse(voided)| voided.payer == payer).count();
+        if !VOIDED.admits(self.voided.len(), of_payer) || time - now > VOIDED_AHEAD_MAX {
             return Err(ErrorCode::Busy);
         }
-        self.voided.push(Reverse(Voided { time, first_id, party }));
+        self.voided.push(Reverse(Voided { time, first_id, party, payer }));
         Ok(0)
     }
 

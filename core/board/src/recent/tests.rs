@@ -76,20 +76,23 @@ fn final_refusals_are_remembered_and_passing_ones_are_not() {
 #[test]
 fn what_is_given_up_is_never_executed_and_what_was_executed_stays() {
     let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
-    assert_eq!((recent.abort(ONE, &request(1, 0), 1), recent.abort(ONE, &request(1, 0), 2)), (Ok(0), Ok(0)));
+    assert_eq!((recent.abort(ONE, 1, &request(1, 0), 1), recent.abort(ONE, 1, &request(1, 0), 2)), (Ok(0), Ok(0)));
     assert_eq!(recent.once(ONE, &request(1, 0), 3, || unreachable!("given up")), Err(ErrorCode::Aborted));
     assert_eq!(recent.once(ONE, &request(2, 0), 3, || Ok(5)), Ok(5));
-    assert_eq!(recent.abort(ONE, &request(2, 0), 4), Ok(1));
+    assert_eq!(recent.abort(ONE, 1, &request(2, 0), 4), Ok(1));
     assert_eq!(recent.once(ONE, &request(2, 0), 5, || unreachable!("it was executed")), Ok(5));
     assert_eq!(recent.once(ONE, &request(3, 0), 5, || Err(ErrorCode::NotAllowed)), Err(ErrorCode::NotAllowed));
-    assert_eq!(recent.abort(ONE, &request(3, 0), 6), Ok(0), "a refused request was not executed");
+    assert_eq!(recent.abort(ONE, 1, &request(3, 0), 6), Ok(0), "a refused request was not executed");
 }
 
 #[test]
 fn what_is_given_up_before_its_time_is_not_executed_when_that_has_come() {
     let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(WAYS);
     assert_eq!(recent.once(ONE, &request(1, 500), 10, || unreachable!("too early")), Err(ErrorCode::Busy));
-    assert_eq!((recent.abort(ONE, &request(1, 500), 11), recent.abort(ONE, &request(1, 500), 12)), (Ok(0), Ok(0)));
+    assert_eq!(
+        (recent.abort(ONE, 1, &request(1, 500), 11), recent.abort(ONE, 1, &request(1, 500), 12)),
+        (Ok(0), Ok(0))
+    );
     // Many others, so that it would have been forgotten had it been remembered.
     for id in 100..200 {
         assert_eq!(recent.once(ONE, &request(id, 300 + id), 300 + id, || Ok(0)), Ok(0));
@@ -109,7 +112,7 @@ fn there_is_a_limit_to_what_is_voided_and_there_is_room_again() {
     let (mut id, mut pid) = (0, 0);
     while recent.voided.len() < VOIDED.places_max {
         let before = recent.voided.len();
-        while recent.abort(Party(pid), &request(1 + id, 100), 1) == Ok(0) {
+        while recent.abort(Party(pid), u64::from(pid), &request(1 + id, 100), 1) == Ok(0) {
             id += 1;
         }
         let few = before >= VOIDED.places_max * 3 / 4;
@@ -118,15 +121,26 @@ fn there_is_a_limit_to_what_is_voided_and_there_is_room_again() {
         pid += 1;
     }
     let stranger = 1 << 20;
-    assert_eq!(recent.abort(Party(stranger), &request(1 << 20, 100), 1), Err(ErrorCode::Busy), "there is no more room");
-    assert_eq!(recent.abort(Party(stranger), &request(1 << 20, 101), 100), Ok(0), "there is again");
-    assert_eq!(recent.abort(Party(stranger), &request(1 << 21, 101 + VOIDED_AHEAD_MAX), 100), Err(ErrorCode::Busy));
+    assert_eq!(
+        recent.abort(Party(stranger), u64::from(stranger), &request(1 << 20, 100), 1),
+        Err(ErrorCode::Busy),
+        "there is no more room"
+    );
+    assert_eq!(
+        recent.abort(Party(stranger), u64::from(stranger), &request(1 << 20, 101), 100),
+        Ok(0),
+        "there is again"
+    );
+    assert_eq!(
+        recent.abort(Party(stranger), u64::from(stranger), &request(1 << 21, 101 + VOIDED_AHEAD_MAX), 100),
+        Err(ErrorCode::Busy)
+    );
 }
 
 #[test]
 fn a_client_that_claims_two_times_for_one_request_does_not_stop_the_node() {
     let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(64);
-    assert_eq!(recent.abort(ONE, &request(1, 50), 10), Ok(0));
+    assert_eq!(recent.abort(ONE, 1, &request(1, 50), 10), Ok(0));
     assert_eq!(recent.once(ONE, &request(1, 10), 20, || Ok(3)), Ok(3));
     assert_eq!(recent.once(ONE, &request(2, 60), 60, || Ok(4)), Ok(4));
 }
@@ -194,7 +208,7 @@ fn no_party_has_what_another_did_forgotten() {
 #[test]
 fn what_was_given_up_early_is_remembered_with_what_its_party_did() {
     let mut recent: Recent<Result<u64, ErrorCode>> = Recent::new(WAYS * SLICES * 2);
-    assert_eq!(recent.abort(ONE, &request(1, 500), 10), Ok(0));
+    assert_eq!(recent.abort(ONE, 1, &request(1, 500), 10), Ok(0));
     assert_eq!(recent.once(OTHER, &request(2, 500), 500, || Ok(0)), Ok(0));
     (100..100_000).for_each(|id| assert_eq!(recent.once(OTHER, &request(id, 401 + id), 401 + id, || Ok(0)), Ok(0)));
     assert_eq!(recent.once(ONE, &request(1, 500), 200_000, || unreachable!("given up")), Err(ErrorCode::Aborted));

@@ -170,3 +170,17 @@ fn every_address_space_of_a_client_has_a_lease() {
     assert_eq!(world.slow.next_expiry(), None);
     assert!(world.allocate(named, &AllocateRequest { bytes: PAGE, ..SOMEWHERE }).is_ok());
 }
+
+/// Requests that are given up before their time wait for it: of one source only so many.
+#[test]
+fn a_stranger_who_gives_much_up_before_its_time_leaves_room_for_others() {
+    let (mut world, ..) = world_with(1);
+    let gives_up = |world: &mut World, source| {
+        world.source = Source(source);
+        let asked = Header { time: world.now + 1_000_000_000, ..world.request(Kind::CreateSpace, NOBODY, 0, 0) };
+        world.send(&abort_of(&asked), &[]).0.code
+    };
+    let taken = (0..10_000).take_while(|_| gives_up(&mut world, 1) == ErrorCode::None).count();
+    assert!((100..5000).contains(&taken), "{taken} requests of one stranger wait");
+    assert_eq!((gives_up(&mut world, 1), gives_up(&mut world, 2)), (ErrorCode::Busy, ErrorCode::None));
+}
