@@ -35,9 +35,6 @@ const BURST: NodeTime = 20_000_000;
 /// ([`may_be_put_off`]).
 const DEBT_MAX: NodeTime = 500_000_000;
 const DEBT_OF_WORK_MAX: NodeTime = 10_000_000_000;
-/// What a guess costs of the time for requests, whether these have a limit or not: some hundreds at once, when a program
-/// has lost an address space, and ten thousand in a second.
-const GUESS: NodeTime = 100_000;
 /// No limit.
 const UNLIMITED: u64 = u64::MAX;
 
@@ -224,11 +221,6 @@ impl Account {
         }
     }
 
-    /// One of its requests had a capability that is none.
-    pub(crate) fn guessed(&self, now: NodeTime) {
-        self.rates.requests.charge(GUESS, DEBT_MAX, now);
-    }
-
     /// Counts time that the slow path or an offload took.
     pub fn charge_work(&self, took: Duration, now: NodeTime) {
         self.work_ns.fetch_add(saturating_nanos(took), Ordering::Relaxed);
@@ -393,15 +385,6 @@ impl Accounts {
     #[must_use]
     pub fn get(&self, number: AccountNumber) -> &Account {
         &self.accounts[number.0 as usize]
-    }
-
-    /// A request with a capability that is none slows its account down. Those who share one are not: one of them would
-    /// slow all.
-    #[cold]
-    pub fn guessed(&self, number: AccountNumber, now: NodeTime) {
-        if number != AccountNumber::SHARED {
-            self.get(number).guessed(now);
-        }
     }
 
     /// What the tenants that are known by name have and have done, those that have done nothing left out, by number.

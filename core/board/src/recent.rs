@@ -51,7 +51,8 @@ const SLICES: usize = 32;
 /// What is kept for parties is this part of what is kept of all.
 const KEPT_DIVISOR: usize = 2;
 
-/// Requests that are voided at a time, and how many of one who pays for it: a party, or the source of those without one.
+/// Requests that are voided at a time, and how many of one who pays for it: a party, or the source of those without
+/// one.
 const VOIDED: Share = Share { places_max: 4096, of_one_max: 1024, few_max: 64 };
 /// How far ahead a request's time may be for it to be voided, so that there is room again soon. Any bound is sound:
 /// what is further ahead is refused as busy until it is not. A client stops when its lease is over by its own clock,

@@ -219,12 +219,12 @@ impl Controller {
     }
 
     /// Takes an event that came at `now`, which never goes back. Leases of nodes that end by then end before it. Those
-    /// of address spaces run by the clock, which shows `clock`, as late as that may be: what has waited here, because
-    /// the store was slow, has as many renewals behind it as there was time. To be called at least once in
+    /// of address spaces run no faster than that, nor than the clock, which shows `clock`: behind what has waited
+    /// here, because the store was slow, are renewals of owners who were in time. To be called at least once in
     /// [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases of address spaces run no further without.
     pub fn handle_late(&mut self, event: Event, now: Nanos, clock: Nanos) -> Actions {
         self.end_leases(now);
-        self.end_spaces(clock);
+        self.end_spaces(now, clock);
         let changes_nothing = matches!(
             event,
             Event::Asked(
@@ -381,8 +381,8 @@ impl Controller {
     }
 
     /// Ends address spaces whose leases are over, some of them if they are many: the next deadline has passed then.
-    fn end_spaces(&mut self, clock: Nanos) {
-        self.leases.look(clock);
+    fn end_spaces(&mut self, now: Nanos, clock: Nanos) {
+        self.leases.look(now, clock);
         while self.actions.expired.len() < SPACES_ENDED_PER_EVENT_MAX
             && self.actions.changes.len() < CHANGES_OF_ENDS_MAX
             && let Some(pid) = self.leases.over()

@@ -34,8 +34,9 @@ pub(crate) fn granted(lease_ms: u32) -> u32 {
 /// The leases of all address spaces.
 #[derive(Debug)]
 pub(crate) struct SpaceLeases {
-    /// What the clock showed at the last look.
+    /// What the clock showed at the last look, and when what was handled then had come.
     seen: Nanos,
+    came: Nanos,
     /// How far leases had run then.
     reached: Nanos,
     /// The end of each, in the time of leases.
@@ -47,14 +48,15 @@ pub(crate) struct SpaceLeases {
 impl SpaceLeases {
     /// No leases yet.
     pub(crate) fn new(now: Nanos) -> Self {
-        Self { seen: now, reached: 0, ends: BTreeMap::new(), order: BTreeSet::new() }
+        Self { seen: now, came: now, reached: 0, ends: BTreeMap::new(), order: BTreeSet::new() }
     }
 
-    /// A look at the clock, which shows `now`: leases run on.
-    pub(crate) fn look(&mut self, now: Nanos) {
-        let step = now.saturating_sub(self.seen).min(SPACE_LEASE_STEP_MAX);
+    /// A look at the clock, which shows `clock`, with something that has come at `came`: leases run on by the time that
+    /// has passed both ways. Behind what waits are renewals that came in time.
+    pub(crate) fn look(&mut self, came: Nanos, clock: Nanos) {
+        let step = clock.saturating_sub(self.seen).min(came.saturating_sub(self.came)).min(SPACE_LEASE_STEP_MAX);
         self.reached = self.reached.saturating_add(step);
-        self.seen = self.seen.max(now);
+        (self.seen, self.came) = (self.seen.max(clock), self.came.max(came));
     }
 
     /// Begins a lease, or begins it anew.
@@ -96,14 +98,14 @@ mod tests {
         leases.renew(a, 100);
         leases.renew(b, 200);
         assert_eq!(leases.next_end(), Some(7 + 100 * MS));
-        leases.look(7 + 99 * MS);
+        leases.look(7 + 99 * MS, 7 + 99 * MS);
         assert_eq!(leases.over(), None);
         leases.renew(a, 150);
-        leases.look(7 + 200 * MS);
+        leases.look(7 + 200 * MS, 7 + 200 * MS);
         assert_eq!(leases.over(), Some(b));
         leases.forget(b);
         assert_eq!((leases.over(), leases.next_end()), (None, Some(7 + 249 * MS)));
-        leases.look(7 + 249 * MS);
+        leases.look(7 + 249 * MS, 7 + 249 * MS);
         assert_eq!(leases.over(), Some(a));
         leases.forget(a);
         leases.forget(a);
@@ -115,10 +117,10 @@ mod tests {
     fn a_leap_of_the_clock_is_no_silence() {
         let mut leases = SpaceLeases::new(0);
         leases.renew(Pid::FIRST, 1000);
-        leases.look(3600 * 1000 * MS);
+        leases.look(3600 * 1000 * MS, 3600 * 1000 * MS);
         assert_eq!((leases.over(), leases.next_end()), (None, Some(3600 * 1000 * MS + 400 * MS)));
-        leases.look(0);
-        leases.look(3600 * 1000 * MS + 400 * MS);
+        leases.look(0, 0);
+        leases.look(3600 * 1000 * MS + 400 * MS, 3600 * 1000 * MS + 400 * MS);
         assert_eq!(leases.over(), Some(Pid::FIRST));
     }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
-use yonder_board::{LimitsError, TenantLimits};
+use yonder_board::TenantLimits;
 use yonder_identity::{Host, Peer as Identity, Role, Stream};
 use yonder_placement::{
     Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, SPACE_LEASE_STEP_MAX, Ticket,
@@ -171,11 +171,8 @@ impl Brain {
             _ => false,
         };
         let count = self.peers.values().filter(is_alike).count();
-        let limited = self.limit(&peer);
+        self.limit(&peer);
         self.peers.insert(id, peer);
-        if let Err(error) = limited {
-            return self.turn_away(id, error.to_string());
-        }
         if count >= PEERS_MAX / 2 {
             let own = own.unwrap_or_else(|| source.to_string());
             return self.turn_away(id, format!("{own} has {count} connections already: end some first"));
@@ -184,15 +181,14 @@ impl Brain {
     }
 
     /// Notes how many address spaces a tenant may have, by its certificate.
-    fn limit(&mut self, peer: &Peer) -> Result<(), LimitsError> {
-        let Some(identity) = peer.identity.as_ref().filter(|identity| identity.role() == Some(Role::Tenant)) else {
-            return Ok(());
-        };
-        if let (Some(name), Some(limits)) = (identity.name(), identity.limits()) {
-            let spaces_max = limits.text.parse::<TenantLimits>()?.spaces.unwrap_or(u32::MAX);
-            self.controller.limit_spaces(name, spaces_max, limits.since);
+    fn limit(&mut self, peer: &Peer) {
+        let tenant = peer.identity.as_ref().filter(|identity| identity.role() == Some(Role::Tenant));
+        let Some((name, limits)) = tenant.and_then(|tenant| tenant.name().zip(tenant.limits())) else { return };
+        match limits.text.parse::<TenantLimits>() {
+            Ok(all) => self.controller.limit_spaces(name, all.spaces.unwrap_or(u32::MAX), limits.since),
+            // Of a later release, perhaps. It must renew what it has.
+            Err(error) => tracing::warn!(%name, %error, "the limits of a tenant are not understood"),
         }
-        Ok(())
     }
 
     /// Time goes on, never back, although readers note it independently of each other.

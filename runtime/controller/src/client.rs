@@ -302,6 +302,7 @@ impl ControllerClient {
     }
 
     fn ask_once(&mut self, request: &Request, timeout: Duration) -> Result<Answer, DialError> {
+        let deadline = Instant::now() + timeout;
         self.next_id += 1;
         let id = self.next_id;
         let connection = match &mut self.connection {
@@ -312,17 +313,16 @@ impl ControllerClient {
                 self.connection.insert(Connection { stream, lines })
             }
         };
-        connection.stream.socket().set_read_timeout(Some(timeout))?;
+        let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
+        connection.stream.socket().set_read_timeout(Some(left(deadline)))?;
         send_line(&connection.stream, &ToController::Ask { id, request: request.clone() })?;
-        let deadline = Instant::now() + timeout;
         loop {
             match connection.lines.next()? {
                 Some(FromController::Answer { id: answered, answer }) if answered == id => return Ok(answer),
                 // To a request that was given up.
                 Some(FromController::Answer { .. }) => {
-                    let left = deadline.saturating_duration_since(Instant::now());
-                    connection.stream.socket().set_read_timeout(Some(left.max(ATTEMPT_MIN)))?;
-                    if left.is_zero() {
+                    connection.stream.socket().set_read_timeout(Some(left(deadline)))?;
+                    if Instant::now() >= deadline {
                         return Err(io::Error::from(io::ErrorKind::TimedOut).into());
                     }
                 }

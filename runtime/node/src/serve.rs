@@ -68,11 +68,7 @@ impl Server {
         answer_to: impl FnOnce() -> Option<AnswerTo>,
     ) -> Served {
         let now = yonder_clock::now();
-        let guesses = batch.guesses();
         let served = self.serve_at(message, now, reply, batch, asker, answer_to);
-        if batch.guesses() > guesses {
-            self.shared.board.accounts().guessed(asker.account, now);
-        }
         if let Served::Answered(_) | Served::Forwarded = served {
             let answer = if let Served::Answered(bytes) = served { bytes } else { 0 };
             batch.spend(asker.account, message.bytes() + answer, self.shared.board.accounts(), now);

@@ -156,12 +156,6 @@ impl Batch {
         }
     }
 
-    /// Requests so far that were refused because their capability is none.
-    #[inline]
-    pub(crate) fn guesses(&self) -> u64 {
-        self.refused_capabilities
-    }
-
     /// Bytes of all messages so far, both ways.
     pub(crate) fn bytes(&self) -> usize {
         self.bytes.narrow_usize()

@@ -104,21 +104,3 @@ fn a_host_keeps_its_place() {
     assert!(own.len() > UNNAMED * 9 / 10);
     assert_eq!(accounts.number_of(Source(u64::MAX)), AccountNumber::SHARED);
 }
-
-#[test]
-fn guesses_use_up_the_time_of_who_makes_them() {
-    let accounts = Accounts::new(TenantLimits::default());
-    let [guesser, other] = [1, 2].map(|host| accounts.number_of(Source(host)));
-    let admits = |number| accounts.get(number).admits(SECOND);
-    for _ in 0..BURST / GUESS {
-        assert_eq!(admits(guesser), Admission::Now, "a program that has lost its memory is not held up");
-        accounts.guessed(guesser, SECOND);
-    }
-    (0..10).for_each(|_| accounts.guessed(guesser, SECOND));
-    assert_eq!((admits(guesser), admits(other)), (Admission::From(SECOND + 10 * GUESS), Admission::Now));
-    assert_eq!(accounts.get(guesser).admits(SECOND + 10 * GUESS), Admission::Now);
-    (0..100_000).for_each(|_| accounts.guessed(guesser, SECOND));
-    assert_eq!(admits(guesser), Admission::From(SECOND + DEBT_MAX), "leases are kept all the same");
-    (0..1000).for_each(|_| accounts.guessed(AccountNumber::SHARED, SECOND));
-    assert_eq!(admits(AccountNumber::SHARED), Admission::Now);
-}

@@ -215,3 +215,17 @@ fn what_waited_while_the_store_was_slow_runs_no_lease_down() {
     );
     assert_eq!(renewed.answers, [(Ticket(1), Answer::Renewed)]);
 }
+
+/// Many short commits: what came at once is handled over a time that is longer than the lease, its renewal last.
+#[test]
+fn a_renewal_that_came_in_time_counts_however_much_was_before_it() {
+    let mut scene = Scene::new();
+    let pid = scene.lease(Asker::local(), 1);
+    let came = LEASE / 10;
+    for clock in (1..=100).map(|step| came + step * LEASE / 10) {
+        assert_eq!(scene.controller.handle_late(Event::Tick, came, clock).expired, []);
+    }
+    let renew = Event::Asked(Ticket(1), Asker::local(), Request::Renew { pid, key: keys(1).owner });
+    let renewed = scene.controller.handle_late(renew, came, 11 * LEASE);
+    assert_eq!(renewed.answers, [(Ticket(1), Answer::Renewed)]);
+}

@@ -31,13 +31,18 @@ pub(super) fn of_network<A: AsRef<str>>(credential: &CredentialArgs, addresses: 
 
 /// What is left on a disk by a server with this far memory, if something is that can be read.
 pub(super) fn of_far(url: &str) -> Option<&'static str> {
-    let (before, file) = url.split_once("file://")?;
-    let path = file.split('?').next().unwrap_or(file);
-    // A layer before all tiers, or right before the file.
-    let mut layers = before.split("tier+").take(1).chain(before.rsplit("://").take(1));
-    // In a folder the file has no name, and is gone with the process.
-    let is_open = !layers.any(|layers| layers.contains("seal+")) && !Path::new(path).is_dir();
-    is_open.then_some("what is in the file can be read there, also after a kill: type seal+file:// to encrypt it, or a folder, which keeps nothing")
+    let is_open = url.match_indices("file://").any(|(at, scheme)| {
+        let (before, file) = (&url[..at], &url[at + scheme.len()..]);
+        let path = file.split(['?', '+']).next().unwrap_or(file);
+        // A layer before all tiers, or right before the file.
+        let mut layers = before.split("tier+").take(1).chain(before.rsplit("://").take(1));
+        // In a folder the file has no name, and is gone with the process.
+        !layers.any(|layers| layers.contains("seal+")) && !Path::new(path).is_dir()
+    });
+    is_open.then_some(
+        "what is in the file can be read there, also after a kill: type seal+file:// to encrypt it, or a folder, which \
+         keeps nothing",
+    )
 }
 
 #[cfg(test)]
@@ -50,6 +55,7 @@ mod tests {
             ("file:///far/store?size=1GiB", true),
             ("lz4+file:///far/store", true),
             ("tier+seal+tcp://host:7000+file:///far/store", true),
+            ("tier+seal+file:///far/one+file:///far/two", true),
             ("seal+file:///far/store", false),
             ("lz4+seal+tier+tcp://host:7000+file:///far/store", false),
             ("tier+tcp://host:7000+lz4+seal+file:///far/store", false),

@@ -139,12 +139,12 @@ fn what_cannot_be_done_says_what_to_type() {
     let folder = tempfile::tempdir().expect("a temporary folder");
     let [state, out] = ["state", "out"].map(|name| folder.path().join(name).display().to_string());
     for (args, wrong, right) in [
-        (&["kv", "--listen", &taken, "--far", "foo://x"][..], "'foo://x'", "tcp://host:port"),
-        (&["kv", "--listen", &taken, "--far", "tcp://127.0.0.1"], "'tcp://127.0.0.1'", "tcp://127.0.0.1:7000"),
-        (&["kv", "--listen", &taken, "--far", "shm://"], "'shm://'", "shm:///path.sock"),
-        (&["kv", "--listen", &taken, "--far", "rdma://x:1"], "'rdma://x:1'", "tcp://host:port"),
-        (&["kv", "--listen", &taken, "--far", "emu://?latency=soon"], "'soon'", "2.5us"),
-        (&["kv", "--listen", &taken, "--far", "emu://?speed=1"], "'speed'", "latency="),
+        (&["kv", "--listen", "127.0.0.1:0", "--far", "foo://x"][..], "'foo://x'", "tcp://host:port"),
+        (&["kv", "--listen", "127.0.0.1:0", "--far", "tcp://127.0.0.1"], "'tcp://127.0.0.1'", "tcp://127.0.0.1:7000"),
+        (&["kv", "--listen", "127.0.0.1:0", "--far", "shm://"], "'shm://'", "shm:///path.sock"),
+        (&["kv", "--listen", "127.0.0.1:0", "--far", "rdma://x:1"], "'rdma://x:1'", "tcp://host:port"),
+        (&["kv", "--listen", "127.0.0.1:0", "--far", "emu://?latency=soon"], "'soon'", "2.5us"),
+        (&["kv", "--listen", "127.0.0.1:0", "--far", "emu://?speed=1"], "'speed'", "latency="),
         (&["kv", "--listen", &taken, "--value-max", "64MiB"], "67108864", "--value-max"),
         (&["load", "kv", "--target", "nonsense"], "'nonsense'", "HOST:PORT"),
         (&["load", "kv", "--keys", "0"], "--keys 0", "type a number"),

@@ -163,6 +163,7 @@ struct Moody {
     records: MemoryStore,
     is_deposed: Arc<AtomicBool>,
     is_slow: Arc<AtomicBool>,
+    waits: Arc<AtomicBool>,
 }
 
 /// How long a commit takes on a slow disk.
@@ -175,6 +176,7 @@ impl Store for Moody {
 
     fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
         if self.is_slow.load(Ordering::Acquire) {
+            self.waits.store(true, Ordering::Release);
             // tidy: sleep: time is all that a slow disk takes
             std::thread::sleep(SLOW);
         }
@@ -198,10 +200,11 @@ fn a_controller_that_was_deposed_answers_no_one() {
     let store = Moody::default();
     let is_deposed = Arc::clone(&store.is_deposed);
     let cluster = Cluster::new(config(), Box::new(store));
-    let mut client = ControllerClient::new(&cluster.address.to_string(), Duration::from_millis(200));
+    let mut client = cluster.client();
     let space = client.create_space().unwrap();
     client.renew(space.pid, space.keys.owner, TIMEOUT).unwrap();
     is_deposed.store(true, Ordering::Release);
+    let mut client = ControllerClient::new(&cluster.address.to_string(), Duration::from_millis(200));
     let renewed = client.renew(space.pid, space.keys.owner, TIMEOUT);
     assert!(matches!(renewed, Err(ClientError::Unreachable { .. })), "the one that leads knows nothing of it");
     let ended = cluster.server.as_ref().unwrap().wait();
@@ -211,7 +214,7 @@ fn a_controller_that_was_deposed_answers_no_one() {
 #[test]
 fn a_slow_store_ends_no_address_space_of_an_owner_who_waits() {
     let store = Moody::default();
-    let is_slow = Arc::clone(&store.is_slow);
+    let [is_slow, waits] = [&store.is_slow, &store.waits].map(Arc::clone);
     let cluster = Cluster::new(config(), Box::new(store));
     let mut owner = cluster.client();
     let space = owner.create_space_for(SLOW / 2).unwrap();
@@ -219,6 +222,7 @@ fn a_slow_store_ends_no_address_space_of_an_owner_who_waits() {
     let mut other = cluster.client();
     is_slow.store(true, Ordering::Release);
     let made = std::thread::spawn(move || other.create_space().map(drop));
+    until("the disk is slow", || waits.load(Ordering::Acquire).then_some(()));
     // Others have much to say meanwhile, which comes one after the other and waits.
     let begun = Instant::now();
     while begun.elapsed() < SLOW - SLOW / 10 {

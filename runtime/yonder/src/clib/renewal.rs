@@ -131,7 +131,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let controller = ControllerClient::new(&listener.local_addr().unwrap().to_string(), Duration::from_secs(20));
         let controller = Arc::new(Mutex::new(controller));
-        let renewal = Renewal::start(&controller, PID, Key(7), Some(Duration::from_millis(400))).unwrap();
+        let renewal = Renewal::start(&controller, PID, Key(7), Some(Duration::from_secs(4))).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
