@@ -145,7 +145,7 @@ fn what_cannot_be_done_says_what_to_type() {
         (&["kv", "--listen", "127.0.0.1:0", "--far", "rdma://x:1"], "'rdma://x:1'", "tcp://host:port"),
         (&["kv", "--listen", "127.0.0.1:0", "--far", "emu://?latency=soon"], "'soon'", "2.5us"),
         (&["kv", "--listen", "127.0.0.1:0", "--far", "emu://?speed=1"], "'speed'", "latency="),
-        (&["kv", "--listen", &taken, "--value-max", "64MiB"], "67108864", "--value-max"),
+        (&["kv", "--listen", "127.0.0.1:0", "--value-max", "64MiB"], "67108864", "--value-max"),
         (&["load", "kv", "--target", "nonsense"], "'nonsense'", "HOST:PORT"),
         (&["load", "kv", "--keys", "0"], "--keys 0", "type a number"),
         (&["load", "kv", "--value-size", "1"], "--value-size 1", "type a number"),
