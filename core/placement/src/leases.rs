@@ -6,8 +6,10 @@
 //!
 //! For the same reason leases run by at most [`SPACE_LEASE_STEP_MAX`] between two looks at the clock. A controller that
 //! stood still (SIGSTOP, a paused virtual machine, a slow store) has the renewals of all owners in its sockets, unread.
+//! And what is handled late is judged by when it came: behind it are renewals that came in time.
 //!
-//! Invariants: a lease is in `order` once, at its end; leases run no faster than the clock.
+//! Invariants: a lease is in `order` once, at its end; leases run no faster than the clock, and behind it by no more
+//! than what is handled has waited.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,10 +36,11 @@ pub(crate) fn granted(lease_ms: u32) -> u32 {
 /// The leases of all address spaces.
 #[derive(Debug)]
 pub(crate) struct SpaceLeases {
-    /// What the clock showed at the last look, and when what was handled then had come.
+    /// What the clock showed at the last look.
     seen: Nanos,
-    came: Nanos,
-    /// How far leases had run then.
+    /// How far leases would have run then, if nothing had waited.
+    run: Nanos,
+    /// How far they had.
     reached: Nanos,
     /// The end of each, in the time of leases.
     ends: BTreeMap<Pid, Nanos>,
@@ -48,15 +51,15 @@ pub(crate) struct SpaceLeases {
 impl SpaceLeases {
     /// No leases yet.
     pub(crate) fn new(now: Nanos) -> Self {
-        Self { seen: now, came: now, reached: 0, ends: BTreeMap::new(), order: BTreeSet::new() }
+        Self { seen: now, run: 0, reached: 0, ends: BTreeMap::new(), order: BTreeSet::new() }
     }
 
-    /// A look at the clock, which shows `clock`, with something that has come at `came`: leases run on by the time that
-    /// has passed both ways. Behind what waits are renewals that came in time.
+    /// A look at the clock, which shows `clock`, with something to handle that came at `came`: leases run on.
     pub(crate) fn look(&mut self, came: Nanos, clock: Nanos) {
-        let step = clock.saturating_sub(self.seen).min(came.saturating_sub(self.came)).min(SPACE_LEASE_STEP_MAX);
-        self.reached = self.reached.saturating_add(step);
-        (self.seen, self.came) = (self.seen.max(clock), self.came.max(came));
+        self.run += clock.saturating_sub(self.seen).min(SPACE_LEASE_STEP_MAX);
+        self.seen = self.seen.max(clock);
+        let waited = clock.saturating_sub(came);
+        self.reached = self.reached.max(self.run.saturating_sub(waited));
     }
 
     /// Begins a lease, or begins it anew.
@@ -81,7 +84,7 @@ impl SpaceLeases {
 
     /// What the clock shows when the next one is over, if it goes on as it should.
     pub(crate) fn next_end(&self) -> Option<Nanos> {
-        self.order.first().map(|(end, _)| self.seen.saturating_add(end.saturating_sub(self.reached)))
+        self.order.first().map(|(end, _)| self.seen.saturating_add(end.saturating_sub(self.run)))
     }
 }
 
@@ -122,6 +125,18 @@ mod tests {
         leases.look(0, 0);
         leases.look(3600 * 1000 * MS + 400 * MS, 3600 * 1000 * MS + 400 * MS);
         assert_eq!(leases.over(), Some(Pid::FIRST));
+    }
+
+    /// Requests that come in bursts, and each of which waits for those before it, hold no lease up.
+    #[test]
+    fn what_waits_delays_the_end_of_a_lease_by_as_long_and_no_longer() {
+        let mut leases = SpaceLeases::new(0);
+        leases.renew(Pid::FIRST, 10_000);
+        let over_at = (0..).find(|burst| {
+            (0..100).for_each(|request| leases.look(burst * 100 * MS, (burst * 100 + request) * MS));
+            leases.over().is_some()
+        });
+        assert_eq!(over_at, Some(100));
     }
 
     #[test]
