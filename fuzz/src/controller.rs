@@ -216,8 +216,6 @@ impl Cluster {
                 Request::CreateSpace { keys: Keys { owner, read_write, read }, lease_ms: 0 }
             }
             2..5 => Request::PlaceRegion { pid, key, bytes, avoid: (0..step.below(3) as u32).collect() },
-            // No byte more is taken for it, so that kept inputs mean what they meant.
-            5 if bytes.is_multiple_of(2) => Request::Renew { pid, key },
             5 => Request::Open { pid, key },
             6 => Request::Locate { pid, key, region },
             7 => Request::DestroySpace { pid, key },
@@ -287,8 +285,7 @@ fn on_a_line<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
 
 fn check_answer(request: &Request, answer: &Answer) {
     let is_without_key = match request {
-        Request::Renew { key, .. }
-        | Request::Open { key, .. }
+        Request::Open { key, .. }
         | Request::PlaceRegion { key, .. }
         | Request::Locate { key, .. }
         | Request::DestroySpace { key, .. } => *key == NO_KEY,

@@ -230,8 +230,7 @@ impl Controller {
             Event::Asked(
                 _,
                 _,
-                Request::Renew { .. }
-                    | Request::Open { .. }
+                Request::Open { .. }
                     | Request::Locate { .. }
                     | Request::Nodes
                     | Request::Spaces { .. }

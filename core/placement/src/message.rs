@@ -211,15 +211,8 @@ pub enum Request {
         #[serde(default)]
         lease_ms: u32,
     },
-    /// Begins the lease of an address space anew, with the owner's key: [`Answer::Renewed`]. So does every other
-    /// request with that key.
-    Renew {
-        /// The address space.
-        pid: Pid,
-        /// The owner's key.
-        key: Key,
-    },
-    /// What a key allows: [`Answer::Opened`].
+    /// What a key allows: [`Answer::Opened`]. With the owner's, it begins the lease anew, as every request with that key
+    /// does.
     Open {
         /// The address space.
         pid: Pid,
@@ -278,8 +271,7 @@ impl Request {
     /// The address space that it is about, and the key that proves the right to it.
     pub(crate) fn space(&self) -> Option<(Pid, Key)> {
         match self {
-            Self::Renew { pid, key }
-            | Self::Open { pid, key }
+            Self::Open { pid, key }
             | Self::PlaceRegion { pid, key, .. }
             | Self::Locate { pid, key, .. }
             | Self::DestroySpace { pid, key } => Some((*pid, *key)),
@@ -308,8 +300,6 @@ pub enum Answer {
         #[serde(default)]
         lease_ms: u32,
     },
-    /// The lease has begun anew.
-    Renewed,
     /// The key is good.
     Opened {
         /// What it allows.

@@ -304,7 +304,7 @@ impl World {
             }
             Step::Renew(space) => {
                 if let Some(pid) = self.pids.get(&space).copied() {
-                    self.ask(Request::Renew { pid, key: keys(space).owner });
+                    self.ask(Request::Open { pid, key: keys(space).owner });
                 }
             }
             Step::Place { space, bytes } => {

@@ -27,7 +27,6 @@ impl Controller {
         }
         let answer = match &request {
             Request::CreateSpace { keys, lease_ms } => self.create_space(*keys, *lease_ms, &asker),
-            Request::Renew { pid, key } => self.owned(*pid, *key).map(|()| Answer::Renewed),
             Request::Open { pid, key } => self.rights(*pid, *key).map(|rights| {
                 let (region_bytes, lease_ms) = (self.config.region_bytes, self.state.spaces[pid].lease_ms);
                 Answer::Opened { rights, region_bytes, lease_ms }

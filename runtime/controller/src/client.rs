@@ -145,12 +145,11 @@ impl ControllerClient {
         }
     }
 
-    /// Begins the lease of an address space anew, with the owner's key. Controllers of releases that knew no leases
-    /// ([`Space::lease`]) do not know this either.
-    /// It is asked for no longer than `timeout`, nor than other requests are.
-    pub fn renew(&mut self, pid: Pid, key: Key, timeout: Duration) -> Result<(), ClientError> {
-        match self.ask_for(&Request::Renew { pid, key }, timeout.min(self.timeout))? {
-            Answer::Renewed => Ok(()),
+    /// Begins the lease of an address space anew, with the owner's key, and returns how long it is; `None` as in
+    /// [`Space::lease`]. It is asked for no longer than `timeout`, nor than other requests are.
+    pub fn renew(&mut self, pid: Pid, key: Key, timeout: Duration) -> Result<Option<Duration>, ClientError> {
+        match self.ask_for(&Request::Open { pid, key }, timeout.min(self.timeout))? {
+            Answer::Opened { lease_ms, .. } => Ok(lease_of(lease_ms)),
             other => Err(self.unexpected(&other)),
         }
     }

@@ -9,6 +9,9 @@ const LEASE: u64 = LEASE_MS as u64 * 1_000_000;
 /// Between two looks of a controller at the clock.
 const LOOK: u64 = SPACE_LEASE_STEP_MAX;
 
+/// What an owner is answered who opens its address space, and has begun the lease anew by that.
+const RENEWED: Answer = Answer::Opened { rights: Rights::Owner, region_bytes: REGION, lease_ms: LEASE_MS };
+
 fn tenant(name: &str) -> Asker {
     Asker::Tenant(name.to_owned())
 }
@@ -70,9 +73,7 @@ fn a_space_that_is_not_renewed_ends_as_by_its_owner() {
     let is_left = |record: &Record| matches!(record.key(), RecordKey::Space(_) | RecordKey::Region(..));
     assert!(!scene.records.iter().any(is_left), "{:?}", scene.records);
     // Its owner is told what all are told of a space that is not there.
-    for request in [Request::Renew { pid, key: keys(1).owner }, Request::Open { pid, key: keys(1).owner }] {
-        assert_eq!(scene.answer(request), Answer::Refused(Refusal::BadKey { pid }));
-    }
+    assert_eq!(scene.answer(Request::Open { pid, key: keys(1).owner }), Answer::Refused(Refusal::BadKey { pid }));
     // Also if the controller starts again before the nodes have heard of it.
     scene.restart();
     assert_eq!(scene.register(1, 2).commands, [(NodeId(1), Command::DestroySpace { pid })]);
@@ -84,7 +85,7 @@ fn what_its_owner_asks_renews_it_and_nothing_else() {
     let pid = scene.lease(tenant("a"), 1);
     let own = keys(1).owner;
     let renewals = [
-        Request::Renew { pid, key: own },
+        Request::Open { pid, key: own },
         Request::Open { pid, key: own },
         Request::Locate { pid, key: own, region: 9 },
         Request::CreateSpace { keys: keys(1), lease_ms: 1 },
@@ -92,11 +93,11 @@ fn what_its_owner_asks_renews_it_and_nothing_else() {
     ];
     let others: Vec<Pid> = (2..=6).map(|of| scene.lease(tenant("a"), of)).collect();
     let wrong = [
-        (tenant("a"), Request::Renew { pid: others[0], key: keys(2).read }),
+        (tenant("a"), Request::Open { pid: others[0], key: keys(2).read }),
         (tenant("a"), Request::Open { pid: others[1], key: keys(3).read_write }),
-        (tenant("a"), Request::Renew { pid: others[2], key: own }),
-        (tenant("b"), Request::Renew { pid: others[3], key: keys(5).owner }),
-        (Asker::Observer, Request::Renew { pid: others[4], key: keys(6).owner }),
+        (tenant("a"), Request::Open { pid: others[2], key: own }),
+        (tenant("b"), Request::Open { pid: others[3], key: keys(5).owner }),
+        (Asker::Observer, Request::Open { pid: others[4], key: keys(6).owner }),
     ];
     let turn = LEASE / 4 * 3;
     let mut ended = Vec::new();
@@ -106,9 +107,9 @@ fn what_its_owner_asks_renews_it_and_nothing_else() {
         wrong.iter().for_each(|(asker, request)| drop(scene.ask_as(asker.clone(), request.clone())));
     }
     assert_eq!(ended, others, "four leases later the one that was renewed is there");
-    assert_eq!(scene.ask_as(tenant("a"), Request::Renew { pid, key: own }), Answer::Renewed);
+    assert_eq!(scene.ask_as(tenant("a"), Request::Open { pid, key: own }), RENEWED);
     assert_eq!(scene.pass(LEASE - 1).expired, []);
-    assert_eq!(scene.ask_as(Asker::Operator, Request::Renew { pid, key: own }), Answer::Renewed);
+    assert_eq!(scene.ask_as(Asker::Operator, Request::Open { pid, key: own }), RENEWED);
     assert_eq!(scene.pass(LEASE - 1).expired, []);
     assert_eq!(scene.pass(1).expired, [pid]);
 }
@@ -120,12 +121,13 @@ fn another_tenant_renews_nothing() {
     for _ in 0..3 {
         assert_eq!(scene.pass(LEASE / 4).expired, []);
         // It has found the key.
-        let refused = scene.ask_as(tenant("b"), Request::Renew { pid, key: keys(1).owner });
+        let refused = scene.ask_as(tenant("b"), Request::Open { pid, key: keys(1).owner });
         assert_eq!(refused, Answer::Refused(Refusal::NotYours { pid }));
         let refused = scene.ask_as(tenant("b"), Request::CreateSpace { keys: keys(1), lease_ms: 0 });
         assert_eq!(refused, Answer::Refused(Refusal::NotYours { pid }));
-        let refused = scene.ask_as(tenant("a"), Request::Renew { pid, key: keys(1).read_write });
-        assert_eq!(refused, Answer::Refused(Refusal::NotAllowed { pid }));
+        // With a key that is not the owner's it learns what that allows.
+        let opened = scene.ask_as(tenant("a"), Request::Open { pid, key: keys(1).read_write });
+        assert!(matches!(opened, Answer::Opened { rights: Rights::ReadWrite, .. }));
     }
     assert_eq!(scene.pass(LEASE / 4).expired, [pid]);
 }
@@ -157,7 +159,7 @@ fn a_controller_that_stood_still_ends_nothing_that_is_renewed() {
         assert_eq!(scene.pass(LEASE / 4).expired, []);
         scene.now += 3 * LEASE;
         assert_eq!(scene.handle(Event::Tick).expired, []);
-        assert_eq!(scene.answer(Request::Renew { pid, key: keys(1).owner }), Answer::Renewed);
+        assert_eq!(scene.answer(Request::Open { pid, key: keys(1).owner }), RENEWED);
     }
     assert_eq!(scene.pass(LEASE).expired, [pid]);
 }
@@ -209,11 +211,11 @@ fn what_waited_while_the_store_was_slow_runs_no_lease_down() {
         assert_eq!(scene.controller.handle_late(Event::Tick, came, clock).expired, []);
     }
     let renewed = scene.controller.handle_late(
-        Event::Asked(Ticket(1), Asker::local(), Request::Renew { pid, key: keys(1).owner }),
+        Event::Asked(Ticket(1), Asker::local(), Request::Open { pid, key: keys(1).owner }),
         clock,
         clock,
     );
-    assert_eq!(renewed.answers, [(Ticket(1), Answer::Renewed)]);
+    assert_eq!(renewed.answers, [(Ticket(1), RENEWED)]);
 }
 
 /// Many short commits: what came at once is handled over a time that is longer than the lease, its renewal last.
@@ -225,7 +227,7 @@ fn a_renewal_that_came_in_time_counts_however_much_was_before_it() {
     for clock in (1..=100).map(|step| came + step * LEASE / 10) {
         assert_eq!(scene.controller.handle_late(Event::Tick, came, clock).expired, []);
     }
-    let renew = Event::Asked(Ticket(1), Asker::local(), Request::Renew { pid, key: keys(1).owner });
+    let renew = Event::Asked(Ticket(1), Asker::local(), Request::Open { pid, key: keys(1).owner });
     let renewed = scene.controller.handle_late(renew, came, 11 * LEASE);
-    assert_eq!(renewed.answers, [(Ticket(1), Answer::Renewed)]);
+    assert_eq!(renewed.answers, [(Ticket(1), RENEWED)]);
 }

@@ -94,15 +94,10 @@ impl Shared {
         }
     }
 
-    /// Begins the lease anew, and returns how long it is.
+    /// Begins the lease anew, and returns how long it is. An attempt leaves time for another one.
     fn renew(&self, lease: Option<Duration>) -> Result<Option<Duration>, ClientError> {
         let mut controller = self.controller.lock().unwrap_or_else(PoisonError::into_inner);
-        match lease {
-            // An attempt leaves time for another one.
-            Some(_) => controller.renew(self.pid, self.key, pause_of(lease)).map(|()| lease),
-            // Which is understood also where leases are not known, and renews where they are.
-            None => controller.open(self.pid, self.key).map(|opened| opened.lease),
-        }
+        controller.renew(self.pid, self.key, pause_of(lease))
     }
 
     fn stopped(&self) -> std::sync::MutexGuard<'_, bool> {
@@ -121,6 +116,7 @@ mod tests {
 
     use yonder_controller::{FromController, ToController};
     use yonder_placement::{Answer, Refusal, Request};
+    use yonder_wire::Rights;
 
     use super::*;
 
@@ -136,10 +132,11 @@ mod tests {
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();
         let refused = Answer::Refused(Refusal::BadKey { pid: PID });
-        for answer in [Answer::Renewed, refused.clone(), refused, Answer::Renewed] {
+        let opened = Answer::Opened { rights: Rights::Owner, region_bytes: 1 << 20, lease_ms: 4000 };
+        for answer in [opened.clone(), refused.clone(), refused, opened] {
             let asked = serde_json::from_str(&lines.next().unwrap().expect("it is asked again")).unwrap();
             let ToController::Ask { id, request } = asked else { panic!("{asked:?}") };
-            assert_eq!(request, Request::Renew { pid: PID, key: Key(7) });
+            assert_eq!(request, Request::Open { pid: PID, key: Key(7) });
             let said = serde_json::to_string(&FromController::Answer { id, answer }).unwrap();
             writeln!(stream, "{said}").unwrap();
         }
