@@ -219,8 +219,8 @@ impl Controller {
     }
 
     /// Takes an event that came at `now`, which never goes back. Leases of nodes that end by then end before it. Those
-    /// of address spaces run by `clock`, which is what the clock shows now, behind it by as long as the event has waited
-    /// here: behind that are renewals of owners who were in time. To be called at least once in
+    /// of address spaces run by `clock`, which is what the clock shows now, behind it by as long as the event has
+    /// waited here: behind that are renewals of owners who were in time. To be called at least once in
     /// [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases of address spaces run no further without.
     pub fn handle_late(&mut self, event: Event, now: Nanos, clock: Nanos) -> Actions {
         self.end_leases(now);

@@ -211,8 +211,8 @@ pub enum Request {
         #[serde(default)]
         lease_ms: u32,
     },
-    /// What a key allows: [`Answer::Opened`]. With the owner's, it begins the lease anew, as every request with that key
-    /// does.
+    /// What a key allows: [`Answer::Opened`]. With the owner's, it begins the lease anew, as every request with that
+    /// key does.
     Open {
         /// The address space.
         pid: Pid,
