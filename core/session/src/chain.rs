@@ -12,6 +12,7 @@
 
 use core::fmt;
 use core::net::IpAddr;
+use core::ops::Deref;
 use core::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -32,7 +33,7 @@ pub(crate) const DOUBLINGS_MAX: u32 = 6;
 #[derive(Debug)]
 pub struct Session {
     pub(crate) number: SessionNumber,
-    pub(crate) secret: SessionSecret,
+    pub(crate) secret: Box<dyn Kept>,
     /// The node's incarnation.
     incarnation: u64,
     /// Our address, which the keys are good for.
@@ -44,6 +45,11 @@ pub struct Session {
     over_at: Nanos,
     pub(crate) next: OnceLock<Arc<Session>>,
 }
+
+/// A session's secret in memory where its owner keeps such.
+pub trait Kept: Deref<Target = SessionSecret> + fmt::Debug + Send + Sync {}
+
+impl<S: Deref<Target = SessionSecret> + fmt::Debug + Send + Sync> Kept for S {}
 
 /// Whether this is the process that has made something: what is forked has copies of it.
 pub trait Process: fmt::Debug + Send + Sync {
@@ -99,7 +105,19 @@ impl Session {
         let SessionGrant { number, secret, incarnation, time, .. } = grant;
         let renewed_at = began.saturating_add(lasts - lasts / RENEWED_AT_DIVISOR);
         let (over_at, next) = (began.saturating_add(lasts), OnceLock::new());
-        Self { number, secret, incarnation, own, time, made, renewed_at, over_at, next }
+        Self { number, secret: Box::new(Box::new(secret)), incarnation, own, time, made, renewed_at, over_at, next }
+    }
+
+    /// The same, with its secret where its owner keeps such.
+    #[must_use]
+    pub fn kept_in(self, secret: impl Kept + 'static) -> Self {
+        Self { secret: Box::new(secret), ..self }
+    }
+
+    /// The same, to be followed by another one from `at` on, and not in its last quarter. Tests need not wait then.
+    #[must_use]
+    pub fn renewed_from(self, at: Nanos) -> Self {
+        Self { renewed_at: at, ..self }
     }
 
     /// The node's incarnation.

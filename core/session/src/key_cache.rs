@@ -20,7 +20,7 @@ use crate::seal::open;
 use crate::secret::{LaneKeys, NodeSecret};
 
 /// Lanes whose keys are kept.
-const ENTRIES: u64 = 256;
+const ENTRIES: usize = 256;
 
 /// A request that was opened in place. It may be a replay.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,8 +54,8 @@ pub struct KeyCache {
     /// The thread.
     thread: u16,
     hash: SipHasher13,
-    /// A lane has one place for each home.
-    entries: Box<[Option<Entry>]>,
+    /// A lane has one place for each home. They are part of the cache, so that its owner says in what memory they are.
+    entries: [Option<Entry>; ENTRIES],
 }
 
 struct Entry {
@@ -77,7 +77,7 @@ impl KeyCache {
     /// `secret`.
     #[must_use]
     pub fn new(secret: &NodeSecret, cipher: Cipher, thread: u16) -> Self {
-        Self { cipher, thread, hash: secret.table_hash(), entries: (0..ENTRIES).map(|_| None).collect() }
+        Self { cipher, thread, hash: secret.table_hash(), entries: [const { None }; ENTRIES] }
     }
 
     /// Opens the request in `message`, which came from `ip`, `now_hours` after the start of the node, and is for this
@@ -154,7 +154,7 @@ impl KeyCache {
         hasher.write(&ip.octets());
         hasher.write_u8(protection as u8);
         hasher.write(&home.to_bytes());
-        (hasher.finish() % ENTRIES).narrow_usize()
+        (hasher.finish() % ENTRIES as u64).narrow_usize()
     }
 }
 

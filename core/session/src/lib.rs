@@ -41,7 +41,7 @@ mod replay;
 mod seal;
 mod secret;
 
-pub use chain::{Chain, Process, Renewal, RenewalTimes, Session};
+pub use chain::{Chain, Kept, Process, Renewal, RenewalTimes, Session};
 pub use cipher::{Cipher, Protection};
 pub use counter::{AnswerCounter, NODE_THREADS_MAX, RequestCounter};
 pub use doors::{Admission, Doors, ProtectedLane, Rules, SESSION_HOURS, Table, Unwelcome, Wrap};

@@ -1,6 +1,7 @@
 //! [`Closed`]: why a connection ends.
 
 use rustix::io::Errno;
+use yonder_mapping::MapError;
 use yonder_wire::{ErrorCode, Kind, WireError};
 
 use crate::gate::Unwelcome;
@@ -32,6 +33,13 @@ impl Closed {
     /// Whether the peer has broken the protocol.
     pub(crate) fn is_violation(self) -> bool {
         matches!(self, Self::Silent | Self::Wire(_) | Self::Unwelcome | Self::Unexpected(_))
+    }
+}
+
+impl From<MapError> for Closed {
+    /// There is no memory for its keys.
+    fn from(_: MapError) -> Self {
+        Self::Refused(ErrorCode::OutOfMemory)
     }
 }
 

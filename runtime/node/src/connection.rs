@@ -16,6 +16,7 @@ use rustix::event::epoll::EventFlags;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use yonder_board::{AccountNumber, Accounts, Source, needs_capability};
+use yonder_mapping::{Inherited, LockedBox};
 use yonder_session::AnswerCounter;
 use yonder_wire::{
     Body, Direction, ErrorCode, Greeting, Header, Kind, MESSAGE_BYTES_MAX, Message, MessageBuffer, PROOF_BYTES,
@@ -94,7 +95,7 @@ pub(crate) struct Connection {
     /// Who pays.
     account: AccountNumber,
     /// The lane, if its messages are protected.
-    lane: Option<Box<ProtectedLane>>,
+    lane: Option<LockedBox<ProtectedLane>>,
     received: MessageBuffer,
     replies: MessageBuffer,
     /// Answers of other threads that wait for room in `replies`.
@@ -190,9 +191,9 @@ impl Connection {
             && self.lane.is_none()
             && self.received.pending().first().is_some_and(|lead| *lead != PLAIN_LEAD)
         {
-            self.lane = shared.doors.lane_of(self.received.pending(), ip, yonder_clock::now())?.map(Box::new);
-            if self.lane.is_none() {
-                return Ok(None);
+            match shared.doors.lane_of(self.received.pending(), ip, yonder_clock::now())? {
+                Some(lane) => self.lane = Some(LockedBox::new(lane, Inherited::Missing)?),
+                None => return Ok(None),
             }
         }
         let Some((bytes, taken)) = self.open_next(shared)? else { return Ok(None) };

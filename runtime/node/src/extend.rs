@@ -78,11 +78,16 @@ struct Host {
     spaces: HashSet<Pid>,
 }
 
-/// The body of the thread: serves until the node stops. `ready` is told when the offloads have their address spaces.
-pub(crate) fn serve(shared: Arc<Shared>, visitor: usize, offloads: Vec<Box<dyn Offload>>, ready: &SyncSender<()>) {
+/// The body of the thread `visitor`, whose gate it is: serves until the node stops. `ready` is told when the offloads
+/// have their address spaces.
+pub(crate) fn serve(
+    shared: Arc<Shared>,
+    (visitor, gate): (usize, Gate),
+    offloads: Vec<Box<dyn Offload>>,
+    ready: &SyncSender<()>,
+) {
     shared.extend.queue.serve_on_this_thread();
     let path = shared.board.extend_path();
-    let gate = Gate::new(&shared.doors, visitor);
     let mut host = Host { path, gate, visitor, offloads: HashMap::new(), spaces: HashSet::new(), shared };
     for offload in offloads {
         let created = host.shared.on_slow_path(|slow, _| slow.create_space(None, 0, yonder_clock::now()));

@@ -1,5 +1,5 @@
-//! The node's doors, as its threads share them: `yonder_session::Doors` with the secret in locked memory and each table
-//! of windows behind a lock, and the numbers of sessions behind another.
+//! The node's doors, as its threads share them: `yonder_session::Doors` with each table of windows behind a lock, and
+//! the numbers of sessions behind another. The secret is in locked memory, and so is what has keys of lanes.
 //!
 //! [`Doors`] is shared by all threads; each thread has a [`Gate`]. What they decide is `core/session`'s.
 
@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use yonder_board::Source;
 use yonder_datagram::Address;
 use yonder_identity::{Credential, Peer, Role};
-use yonder_mapping::LockedBox;
+use yonder_mapping::{Inherited, LockedBox, MapError};
 use yonder_session::{
     Admission, AnswerCounter, NodeSecret, Numbers, Origin, Protection, ReplayWindows, Rules, SESSION_HOURS,
     SessionGrant, SessionNumber, Table, Visitor,
@@ -161,13 +161,15 @@ impl Origin for Sender {
 #[derive(Debug)]
 pub(crate) struct Gate {
     doors: Arc<Doors>,
-    inner: yonder_session::Gate<Sender>,
+    /// With the keys of lanes, which are in the locked memory.
+    inner: LockedBox<yonder_session::Gate<Sender>>,
 }
 
 impl Gate {
     /// The part of a thread with this number among those that answer.
-    pub(crate) fn new(doors: &Arc<Doors>, thread: usize) -> Self {
-        Self { inner: yonder_session::Gate::new(&doors.inner, thread.narrow_u16()), doors: Arc::clone(doors) }
+    pub(crate) fn new(doors: &Arc<Doors>, thread: usize) -> Result<Self, MapError> {
+        let inner = yonder_session::Gate::new(&doors.inner, thread.narrow_u16());
+        Ok(Self { inner: LockedBox::new(inner, Inherited::Missing)?, doors: Arc::clone(doors) })
     }
 
     /// Looks at a datagram, and opens it where it is.

@@ -235,24 +235,25 @@ impl Node {
         // Each thread that answers has a number of its own.
         let extend = sockets.datagrams.len() + stream_threads;
         let (slow_number, control_number) = (extend + 1, extend + 2);
-        let gate = Gate::new(&shared.doors, slow_number);
+        let gate = Gate::new(&shared.doors, slow_number)?;
         self.spawn("yonder-slow", move || slow::serve(&shared, slow, gate))?;
         let shared = Arc::clone(&self.shared);
         let (ready, is_ready) = sync_channel(1);
+        let own = (extend, Gate::new(&shared.doors, extend)?);
         let offloads = yonder_offload::shipped(u64::from_le_bytes(random()?));
-        self.spawn("yonder-extend", move || extend::serve(shared, extend, offloads, &ready))?;
+        self.spawn("yonder-extend", move || extend::serve(shared, own, offloads, &ready))?;
         // Clients find the node as it will be. A thread that has ended instead will be seen to have.
         let _ = is_ready.recv();
         let first_stream = sockets.datagrams.len();
         for (number, socket) in sockets.datagrams.into_iter().enumerate() {
-            let server = Server::new(Arc::clone(&self.shared), number);
+            let server = Server::new(Arc::clone(&self.shared), number)?;
             self.spawn("yonder-datagram", Cpus::for_data(cpus, move || datagram::serve(server, &socket, polling)))?;
         }
         let mut homes = Vec::with_capacity(stream_threads);
         for number in first_stream..first_stream + stream_threads {
             let poll = self.poll()?;
             homes.push((number.narrow_u32(), Arc::clone(&poll.inbox)));
-            let server = Server::new(Arc::clone(&self.shared), number);
+            let server = Server::new(Arc::clone(&self.shared), number)?;
             self.spawn("yonder-stream", Cpus::for_data(cpus, move || EventLoop::new(server, poll).serve(polling)))?;
         }
         if !sockets.listeners.is_empty() {

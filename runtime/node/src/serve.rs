@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use yonder_board::{AccountNumber, FastPath, Handled, Path, is_for_tenant, may_be_put_off, path_of};
+use yonder_mapping::MapError;
 use yonder_units::{Nanos, Narrow};
 use yonder_wire::{Body, CODE_AT, Direction, ErrorCode, Greeting, HEADER_BYTES, Header, Kind, Message, Welcome};
 
@@ -41,9 +42,9 @@ pub(crate) enum Served {
 }
 
 impl Server {
-    pub(crate) fn new(shared: Arc<Shared>, visitor: usize) -> Self {
-        let (fast, gate) = (shared.board.fast_path(), Gate::new(&shared.doors, visitor));
-        Self { shared, fast, gate, visitor }
+    pub(crate) fn new(shared: Arc<Shared>, visitor: usize) -> Result<Self, MapError> {
+        let (fast, gate) = (shared.board.fast_path(), Gate::new(&shared.doors, visitor)?);
+        Ok(Self { shared, fast, gate, visitor })
     }
 
     /// Number of the thread.

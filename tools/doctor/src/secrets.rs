@@ -8,9 +8,10 @@ use crate::checks::{ok, warn};
 use crate::machine::{Machine, MemlockLimit};
 use crate::report::Check;
 
-/// What a node locks: a page for the key of its capabilities, and one for the secret of its sessions; and a page for
-/// the key of each `seal+` of a process.
-const LOCKED_WANTED_BYTES: u64 = 16 << 10;
+/// What a node locks: a page for the key of its capabilities, one for the secret of its sessions, 32 KiB for the keys
+/// of lanes of each thread, and a page for each stream; a program, a page for each `seal+`, session and lane. This is
+/// enough for 64 threads and 1,500 streams.
+const LOCKED_WANTED_BYTES: u64 = 8 << 20;
 
 /// What is encrypted on its way and how, and what is not.
 pub(crate) fn encryption(machine: &Machine) -> Check {
@@ -41,15 +42,18 @@ pub(crate) fn memlock(machine: &Machine) -> Check {
         }
         Some(MemlockLimit::Bytes(bytes)) if bytes >= LOCKED_WANTED_BYTES => {
             let limit = format_bytes(bytes);
-            ok(NAME, format!("{limit} may be locked: keys of a node and of seal+, which need {needed}, stay off swap"))
+            ok(
+                NAME,
+                format!("{limit} may be locked: keys of a node and of seal+, which need up to {needed}, stay off swap"),
+            )
         }
         Some(MemlockLimit::Bytes(bytes)) => warn(
             NAME,
             format!(
-                "{} may be locked: keys of a node and of seal+, which need {needed}, may be swapped out",
+                "{} may be locked: keys of a node and of seal+, which need up to {needed}, may be swapped out",
                 format_bytes(bytes)
             ),
-            format!("raise 'ulimit -l' to {} (KiB), or LimitMEMLOCK= of a service to 1M", LOCKED_WANTED_BYTES / 1024),
+            format!("raise 'ulimit -l' to {} (KiB), or LimitMEMLOCK= of a service to 8M", LOCKED_WANTED_BYTES / 1024),
         ),
     }
 }

@@ -126,7 +126,7 @@ pub(super) fn dial_udp(
         SocketAddr::V6(_) => Ipv6Addr::UNSPECIFIED.into(),
     };
     // A session is good for one address of ours.
-    let own = protector.as_ref().map_or(any, Protector::own);
+    let own = protector.as_ref().map_or(any, |protector| protector.own());
     let socket = UdpSocket::bind((own, 0))?;
     socket.connect(address)?;
     socket.set_read_timeout(Some(GREET_AGAIN))?;

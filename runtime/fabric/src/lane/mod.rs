@@ -92,7 +92,7 @@ impl Link {
             Self::Datagram(link) => link.protector(),
             Self::Stream(link) => link.protector.as_ref(),
         };
-        protector.is_none_or(Protector::is_own)
+        protector.is_none_or(|protector| protector.is_own())
     }
 }
 

@@ -12,8 +12,7 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, Socket, Type};
 use yonder_identity::{Credential, Expected, HandshakeError, Role, connect};
-use yonder_mapping::ForkMark;
-pub(super) use yonder_session::Protector;
+use yonder_mapping::{ForkMark, Inherited, LockedBox};
 use yonder_session::{
     Chain, Door, GrantBytes, Process, Protection, Renewal, RenewalTimes, Session, SessionGrant, SessionRequest,
 };
@@ -27,6 +26,9 @@ const TIME_MAX: Duration = Duration::from_secs(5);
 /// Between the handshakes that are begun for a session, if they are let go. A door that is full lets the oldest go that
 /// has shown nothing, which may be ours where strangers come from the same host, and needs a while to be rid of them.
 const PAUSES: [Duration; 3] = [Duration::from_millis(20), Duration::from_millis(100), Duration::from_millis(500)];
+
+/// What a lane seals and opens with, in locked memory. A child may read its copy, and seals nothing with it.
+pub(super) type Protector = LockedBox<yonder_session::Protector>;
 
 /// The sessions with one node, if it wants any.
 #[derive(Debug)]
@@ -117,7 +119,7 @@ impl Sessions {
         let here = Here(ForkMark::new().map_err(io::Error::other)?);
         let line = Line::new(address, made, RenewalTimes::USUAL, here);
         let lane = line.chain.next_lane().expect("a chain has room for a first lane");
-        let protector = Protector::new(&line.chain, line.renewal().last(), lane, door);
+        let protector = line.protector(line.renewal().last(), lane, door)?;
         self.lines().push(Arc::new(line));
         Ok(Some((protector, incarnation)))
     }
@@ -151,7 +153,7 @@ impl Sessions {
             }
         }
         let renewal = line.renewal();
-        Ok((Protector::new(&line.chain, renewal.last(), lane, door), renewal.last().incarnation()))
+        Ok((line.protector(renewal.last(), lane, door)?, renewal.last().incarnation()))
     }
 
     fn lines(&self) -> MutexGuard<'_, Vec<Arc<Line>>> {
@@ -242,7 +244,8 @@ impl Sessions {
             || io::Error::other("it answers with something else than a session: use the same release on both");
         let grant = SessionGrant::from_bytes(&bytes).ok_or_else(no_grant)?;
         let lasts = saturating_nanos(Duration::from_secs(grant.seconds.into()));
-        Ok(Session::new(grant, lasts, own, began, made))
+        let secret = LockedBox::new(grant.secret.clone(), Inherited::Copied).map_err(io::Error::other)?;
+        Ok(Session::new(grant, lasts, own, began, made).kept_in(secret))
     }
 }
 
@@ -277,6 +280,12 @@ impl Line {
     fn new(address: SocketAddr, first: Arc<Session>, times: RenewalTimes, process: impl Process + 'static) -> Self {
         let chain = Arc::new(Chain::of_process(&first, times, process));
         Self { address, chain, renewal: Mutex::new(Renewal::new(first, yonder_clock::now())) }
+    }
+
+    /// What a lane with a number of this line speaks with under `session`, when it greets at a door.
+    fn protector(&self, session: &Arc<Session>, lane: u8, door: Door) -> io::Result<Protector> {
+        let protector = yonder_session::Protector::new(&self.chain, session, lane, door);
+        LockedBox::new(protector, Inherited::Copied).map_err(io::Error::other)
     }
 
     fn renewal(&self) -> MutexGuard<'_, Renewal> {

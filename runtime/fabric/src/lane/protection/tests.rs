@@ -23,13 +23,13 @@ fn mark() -> Mark {
     Mark(Arc::new(ForkMark::new().unwrap()))
 }
 
-/// A line whose session is to be followed from now on, and is over or not. It began when this machine did.
+/// A line whose session is to be followed from now on, and is over or not.
 fn line(address: SocketAddr, is_over: bool, mark: &Mark) -> Arc<Line> {
     let secret = SessionSecret::from_bytes([7; 32], Cipher::best(), Protection::Encrypted);
     let grant = SessionGrant { number: SessionNumber::new(1, 1, 0), secret, incarnation: 1, time: 0, seconds: 1 };
     let now = yonder_clock::now();
-    let lasts = if is_over { now } else { now + now / 8 };
-    let session = Arc::new(Session::new(grant, lasts, Ipv4Addr::LOCALHOST.into(), 0, now));
+    let lasts = if is_over { now } else { now + 3_600_000_000_000 };
+    let session = Arc::new(Session::new(grant, lasts, Ipv4Addr::LOCALHOST.into(), 0, now).renewed_from(now));
     assert!(session.is_old(now) && session.is_over(now) == is_over);
     Arc::new(Line::new(address, session, RenewalTimes::USUAL, mark.clone()))
 }
@@ -47,7 +47,7 @@ fn a_lane_seals_nothing_in_another_process() {
     let mark = mark();
     let line = line((Ipv4Addr::LOCALHOST, 1).into(), false, &mark);
     let lane = line.chain.next_lane().unwrap();
-    let mut protector = Protector::new(&line.chain, line.renewal().last(), lane, Door::Datagrams);
+    let mut protector = line.protector(line.renewal().last(), lane, Door::Datagrams).unwrap();
     let mut room = [0; 256];
     assert!(protector.seal(&mut room, HEADER_BYTES, 1).is_some());
     let sessions = Sessions::protecting(Protection::Encrypted);
