@@ -1,45 +1,31 @@
 //! The one thread that owns the controller's state, its store and all its peers.
 //!
-//! It takes what reader threads send, with the time at which it arrived: a node whose report waits here while a store
-//! is slow is not lost. It waits for no peer: what it sends goes through an [`Outbox`], and a peer that does not read
-//! is cut off. Who a peer is, and so what it may do, was made sure of at the door; a certificate that is over, or
-//! revoked, since then ends the connection at the next line. A peer that is no node, and of which nothing has come for
-//! long, is cut off too: clients connect again when they ask.
+//! It hears what the [`Inbox`] has, for the time at which that came: a node whose report waits while a store is slow
+//! is not lost, and an owner's renewal is in time though others ask much. It waits for no peer: what it sends goes
+//! through an [`Outbox`], and a peer that does not read is cut off. Who a peer is, and so what it may do, was made
+//! sure of at the door; a certificate that is over, or revoked, since then ends the connection at the next line. A
+//! peer that is no node, and of which nothing has come for long, is cut off too: clients connect again when they ask.
 
 use std::collections::BTreeMap;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 use yonder_board::TenantLimits;
-use yonder_identity::{Host, Peer as Identity, Role, Stream};
+use yonder_identity::{Host, Peer as Identity, Role};
 use yonder_placement::{
     Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, SPACE_LEASE_STEP_MAX, Ticket,
 };
 use yonder_units::Nanos;
 
+use crate::desk::{Arrival, Inbox, Said};
 use crate::door::Door;
-use crate::lines::{Share, line_of};
+use crate::lines::line_of;
 use crate::messages::{FromController, ToController};
 use crate::outbox::{Outbox, Outgoing};
-use crate::server::PEERS_MAX;
 use crate::store::{self, Store, StoreError};
 
 /// A connection, by the order of arrival.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) struct PeerId(pub(crate) u64);
-
-/// What reader threads send.
-#[derive(Debug)]
-pub(crate) enum Arrival {
-    /// A connection that was let in: where it is from, and who it is if names are asked for.
-    Peer(PeerId, Stream, Host, Option<Identity>),
-    /// A line of it, with its part of what all lines may have.
-    Line(PeerId, Instant, Box<ToController>, Option<Share>),
-    /// Its end, and why if it broke the protocol.
-    End(PeerId, Option<String>),
-    /// The server stops.
-    Stop,
-}
 
 #[derive(Debug)]
 struct Peer {
@@ -74,6 +60,8 @@ pub(crate) struct Brain {
     idle_look_at: Nanos,
     start: Instant,
     now: Nanos,
+    /// When the controller had its last event.
+    handled: Instant,
     /// When announcements go on after one has failed.
     announces_from: Nanos,
     outgoing: Outgoing,
@@ -101,6 +89,7 @@ impl Brain {
             idle_look_at: 0,
             start,
             now: 0,
+            handled: start,
             announces_from: 0,
             outgoing: Outgoing::default(),
             peers: BTreeMap::new(),
@@ -111,8 +100,8 @@ impl Brain {
     }
 
     /// Serves until it is told to stop, or the store fails.
-    pub(crate) fn run(mut self, arrivals: &Receiver<Arrival>) -> Result<(), StoreError> {
-        let result = self.serve(arrivals);
+    pub(crate) fn run(mut self, inbox: &Inbox) -> Result<(), StoreError> {
+        let result = self.serve(inbox);
         for peer in self.peers.values() {
             // The readers wait on the other halves.
             peer.outbox.cut();
@@ -120,25 +109,28 @@ impl Brain {
         result
     }
 
-    fn serve(&mut self, arrivals: &Receiver<Arrival>) -> Result<(), StoreError> {
+    fn serve(&mut self, inbox: &Inbox) -> Result<(), StoreError> {
         self.handle(Event::Tick)?;
         loop {
             let deadline = self.controller.next_deadline().map(|at| self.start + Duration::from_nanos(at));
             let timeout =
                 deadline.map_or(LOOK_EVERY, |at| at.saturating_duration_since(Instant::now()).min(LOOK_EVERY));
-            match arrivals.recv_timeout(timeout) {
-                Ok(Arrival::Peer(id, stream, source, identity)) => {
+            let Said { arrival, came } = inbox.hear(timeout);
+            self.pass_to(came);
+            match arrival {
+                Arrival::Peer(id, stream, source, identity) => {
                     let outbox = Outbox::new(stream, self.outgoing.clone());
                     let (checked, heard) = (Instant::now(), self.now);
-                    self.meet(id, Peer { outbox, source, identity, checked, heard, node: None })?;
+                    self.meet(id, Peer { outbox, source, identity, checked, heard, node: None });
                 }
-                Ok(Arrival::Line(id, at, line, _share)) => self.line(id, at, *line)?,
-                Ok(Arrival::End(id, cause)) => self.end(id, cause)?,
-                Ok(Arrival::Stop) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-                Err(RecvTimeoutError::Timeout) => {
-                    self.pass_to(Instant::now());
-                    self.handle(Event::Tick)?;
-                }
+                Arrival::Line(id, line, _share) => self.line(id, *line)?,
+                Arrival::End(id, cause) => self.end(id, cause)?,
+                Arrival::Stop => return Ok(()),
+                Arrival::Nothing => self.handle(Event::Tick)?,
+            }
+            // Those who only come and go do not keep it from looking at the clock.
+            if self.handled.elapsed() >= LOOK_EVERY {
+                self.handle(Event::Tick)?;
             }
             self.close_idle()?;
         }
@@ -161,23 +153,9 @@ impl Brain {
         Ok(())
     }
 
-    /// A member, or an address without a name, has half of all connections at most.
-    fn meet(&mut self, id: PeerId, peer: Peer) -> Result<(), StoreError> {
-        let own = peer.identity.as_ref().and_then(Identity::name).map(str::to_owned);
-        let source = peer.source;
-        let is_alike = |other: &&Peer| match (&own, other.identity.as_ref().and_then(Identity::name)) {
-            (Some(own), Some(other)) => own == other,
-            (None, None) => source == other.source,
-            _ => false,
-        };
-        let count = self.peers.values().filter(is_alike).count();
+    fn meet(&mut self, id: PeerId, peer: Peer) {
         self.limit(&peer);
         self.peers.insert(id, peer);
-        if count >= PEERS_MAX / 2 {
-            let own = own.unwrap_or_else(|| source.to_string());
-            return self.turn_away(id, format!("{own} has {count} connections already: end some first"));
-        }
-        Ok(())
     }
 
     /// Notes how many address spaces a tenant may have, by its certificate.
@@ -191,20 +169,19 @@ impl Brain {
         }
     }
 
-    /// Time goes on, never back, although readers note it independently of each other.
+    /// Time goes on, never back: something may be read when something later was heard already.
     fn pass_to(&mut self, at: Instant) {
         let now = at.saturating_duration_since(self.start).as_nanos();
         self.now = self.now.max(Nanos::try_from(now).unwrap_or(Nanos::MAX));
     }
 
-    fn line(&mut self, id: PeerId, at: Instant, line: ToController) -> Result<(), StoreError> {
-        self.pass_to(at);
+    fn line(&mut self, id: PeerId, line: ToController) -> Result<(), StoreError> {
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
         peer.heard = self.now;
         if let Some(identity) = &peer.identity
-            && at.saturating_duration_since(peer.checked) > CHECK_EVERY
+            && peer.checked.elapsed() > CHECK_EVERY
         {
-            peer.checked = at;
+            peer.checked = Instant::now();
             if let Err(cause) = self.door.check(identity) {
                 return self.turn_away(id, cause);
             }
@@ -321,6 +298,7 @@ impl Brain {
     fn handle(&mut self, event: Event) -> Result<(), StoreError> {
         // An owner that is told by one that was deposed that its lease is renewed would lose it at the one that leads.
         self.store.leads()?;
+        self.handled = Instant::now();
         let clock = Nanos::try_from(self.start.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
         let actions = self.controller.handle_late(event, self.now, clock);
         let Actions { changes, closed, commands, answers, expired } = actions;

@@ -16,11 +16,13 @@
 mod agent;
 mod brain;
 mod client;
+mod desk;
 mod door;
 mod lines;
 mod link;
 mod messages;
 mod outbox;
+mod peers;
 mod server;
 mod store;
 

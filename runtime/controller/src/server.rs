@@ -2,29 +2,26 @@
 
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::mpsc::{self, SyncSender};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use yonder_identity::{Credential, Host, Peer, Role, Stream};
+use yonder_identity::{Credential, Host, Peer, Role};
 use yonder_placement::{ClusterId, Config, ConfigError, Controller, RestoreError};
 
-use crate::brain::{Arrival, Brain, PeerId};
+use crate::brain::{Brain, PeerId};
+use crate::desk::{Desk, Mouth, Party};
 use crate::door::{Door, Visit};
 use crate::lines::{Budget, LINE_TIME_MAX, LineReader, Speaker, is_timeout, send_line};
 use crate::messages::{FromController, ToController};
+use crate::peers::{Counted, Peers};
 use crate::store::{self, Store, StoreError};
 
-/// Most connections at a time.
-pub(crate) const PEERS_MAX: usize = 4096;
 /// Stack of a reader: it parses lines of bounded depth, and there may be many.
 const READER_STACK_BYTES: usize = 256 << 10;
-/// Most lines that wait for the brain; readers wait then.
-const ARRIVALS_MAX: usize = 1024;
 /// How long a peer may not read what it is sent, once its socket is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
 /// Most bytes that long lines have together, from their first byte until they are handled.
@@ -59,7 +56,7 @@ pub enum ControllerError {
 pub struct ControllerServer {
     address: SocketAddr,
     stopping: Arc<AtomicBool>,
-    arrivals: SyncSender<Arrival>,
+    desk: Desk,
     brain: Mutex<Option<JoinHandle<Result<(), StoreError>>>>,
     acceptor: Option<JoinHandle<()>>,
 }
@@ -98,7 +95,8 @@ impl ControllerServer {
         let failed = |cause| ControllerError::Listen { address, cause };
         let records = store::load(store.as_mut(), "the store")?;
         let controller = Controller::restore(config, ClusterId(StdRng::from_os_rng().random()), records, 0)?;
-        let (arrivals, inbox) = mpsc::sync_channel(ARRIVALS_MAX);
+        let desk = Desk::default();
+        let inbox = desk.inbox();
         let door = Door::new(credential);
         let brain = Brain::new(controller, store, config, door.clone(), Instant::now());
         let stopping = Arc::new(AtomicBool::new(false));
@@ -109,10 +107,10 @@ impl ControllerServer {
         };
         let brain = thread::Builder::new().name("yonder-controller".to_owned()).spawn(think).map_err(failed)?;
         let budget = Budget::new(LONG_LINES_BYTES_MAX);
-        let acceptor = Acceptor { listener, stopping: Arc::clone(&stopping), arrivals: arrivals.clone(), door, budget };
+        let acceptor = Acceptor { listener, stopping: Arc::clone(&stopping), desk: desk.clone(), door, budget };
         let accept = thread::Builder::new().name("yonder-accept".to_owned()).spawn(move || acceptor.run());
         let acceptor = Some(accept.map_err(failed)?);
-        Ok(Self { address, stopping, arrivals, brain: Mutex::new(Some(brain)), acceptor })
+        Ok(Self { address, stopping, desk, brain: Mutex::new(Some(brain)), acceptor })
     }
 
     /// Where it listens.
@@ -134,8 +132,7 @@ impl ControllerServer {
     /// Tells it to end; [`ControllerServer::wait`] returns then.
     pub fn stop(&self) {
         self.stopping.store(true, Ordering::Release);
-        // If the brain has ended already, nobody listens.
-        let _ = self.arrivals.send(Arrival::Stop);
+        self.desk.stop();
     }
 }
 
@@ -174,14 +171,14 @@ impl Drop for EndGuard {
 struct Acceptor {
     listener: TcpListener,
     stopping: Arc<AtomicBool>,
-    arrivals: SyncSender<Arrival>,
+    desk: Desk,
     door: Door,
     budget: Budget,
 }
 
 impl Acceptor {
     fn run(self) {
-        let peers = Arc::new(AtomicUsize::new(0));
+        let peers = Peers::default();
         for number in 0.. {
             let accepted = self.listener.accept();
             if self.stopping.load(Ordering::Acquire) {
@@ -199,11 +196,11 @@ impl Acceptor {
     }
 
     /// Starts the reader of a connection. A connection too many, or a broken one, is dropped.
-    fn serve(&self, id: PeerId, stream: TcpStream, source: Host, peers: &Arc<AtomicUsize>) {
+    fn serve(&self, id: PeerId, stream: TcpStream, source: Host, peers: &Peers) {
         // Those whose names are asked for take a place once they are known: else strangers would have all places.
-        let counted = if self.door.asks() { None } else { Some(Counted::one_of(peers)) };
-        if counted.as_ref().is_some_and(Option::is_none) {
-            tracing::warn!("more than {PEERS_MAX} connections: one was refused");
+        let counted = if self.door.asks() { None } else { Some(peers.admit(Party::Host(source))) };
+        if let Some(Err(cause)) = counted {
+            tracing::warn!(%source, "a connection was refused: {cause}");
             return;
         }
         let prepared = stream
@@ -221,33 +218,15 @@ impl Acceptor {
             id,
             source,
             door: self.door.clone(),
-            peers: Arc::clone(peers),
+            peers: peers.clone(),
             budget: self.budget.clone(),
-            arrivals: self.arrivals.clone(),
+            desk: self.desk.clone(),
         };
-        let read = move || reader.run(visit, counted.flatten());
+        let read = move || reader.run(visit, counted.and_then(Result::ok));
         let thread = thread::Builder::new().name("yonder-read".to_owned()).stack_size(READER_STACK_BYTES);
         if let Err(error) = thread.spawn(read) {
             tracing::warn!(%error, "no thread is left for a connection: it was refused");
         }
-    }
-}
-
-/// One of [`PEERS_MAX`].
-struct Counted(Arc<AtomicUsize>);
-
-impl Counted {
-    /// `None` if there are so many.
-    fn one_of(peers: &Arc<AtomicUsize>) -> Option<Self> {
-        let more = |count: usize| (count < PEERS_MAX).then_some(count + 1);
-        peers.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).ok()?;
-        Some(Self(Arc::clone(peers)))
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -256,9 +235,9 @@ struct Reader {
     id: PeerId,
     source: Host,
     door: Door,
-    peers: Arc<AtomicUsize>,
+    peers: Peers,
     budget: Budget,
-    arrivals: SyncSender<Arrival>,
+    desk: Desk,
 }
 
 impl Reader {
@@ -268,43 +247,46 @@ impl Reader {
             Ok(let_in) => let_in,
             Err(cause) => return tracing::warn!(cause, source = %self.source, "a connection was not let in"),
         };
-        let Some(_counted) = counted.or_else(|| Counted::one_of(&self.peers)) else {
-            let cause = format!("this controller has {PEERS_MAX} connections already: end some first");
-            let _ = send_line(&stream, &FromController::TurnedAway { cause });
-            return;
+        let party = || Party::of(peer.as_ref(), self.source);
+        let _counted = match counted.map_or_else(|| self.peers.admit(party()), Ok) {
+            Ok(counted) => counted,
+            Err(cause) => {
+                tracing::warn!(source = %self.source, cause, "a peer was turned away");
+                let _ = send_line(&stream, &FromController::TurnedAway { cause });
+                return;
+            }
         };
         let speaker = match peer.as_ref().and_then(Peer::role) {
             Some(Role::Node) => Speaker::Long,
             Some(Role::Tenant | Role::Operator | Role::Controller) => Speaker::Short,
             None => Speaker::Unknown,
         };
-        let arrived = Arrival::Peer(self.id, stream.clone(), self.source, peer);
-        if self.arrivals.send(arrived).is_err() {
+        let Ok(mut mouth) = self.desk.begin(self.id, stream.clone(), self.source, peer) else {
             let _ = stream.shutdown();
             return;
-        }
-        let cause = self.read_lines(stream, speaker);
-        let _ = self.arrivals.send(Arrival::End(self.id, cause));
-    }
-
-    /// Passes lines on until the connection ends; says what was wrong with it, if that was its fault.
-    fn read_lines(&self, stream: Stream, speaker: Speaker) -> Option<String> {
+        };
         let mut lines = LineReader::bounded(stream, speaker, Some(&self.budget));
-        loop {
-            match lines.next::<ToController>() {
-                Ok(Some(line)) => {
-                    let arrival = Arrival::Line(self.id, Instant::now(), Box::new(line), lines.take_share());
-                    if self.arrivals.send(arrival).is_err() {
-                        let _ = lines.shutdown();
-                        return None;
-                    }
+        let cause = read_lines(&mut lines, &mut mouth);
+        mouth.end(cause);
+    }
+}
+
+/// Passes lines on until the connection ends; says what was wrong with it, if that was its fault.
+fn read_lines(lines: &mut LineReader, mouth: &mut Mouth) -> Option<String> {
+    loop {
+        match lines.next::<ToController>() {
+            Ok(Some(line)) => {
+                let share = lines.take_share();
+                if mouth.say(line, share).is_err() {
+                    let _ = lines.shutdown();
+                    return None;
                 }
-                Ok(None) => return None,
-                // How long a client may be silent between lines is the brain's to say.
-                Err(error) if is_timeout(&error) && lines.is_between_lines() => {}
-                Err(error) if is_timeout(&error) => return Some("a line was begun and not ended".to_owned()),
-                Err(error) => return (error.kind() == ErrorKind::InvalidData).then(|| error.to_string()),
             }
+            Ok(None) => return None,
+            // How long a client may be silent between lines is the brain's to say.
+            Err(error) if is_timeout(&error) && lines.is_between_lines() => {}
+            Err(error) if is_timeout(&error) => return Some("a line was begun and not ended".to_owned()),
+            Err(error) => return (error.kind() == ErrorKind::InvalidData).then(|| error.to_string()),
         }
     }
 }

@@ -9,6 +9,7 @@ mod etcd;
 mod etcd_server;
 mod failures;
 mod fake;
+mod floods;
 mod identities;
 mod leases;
 mod moves;

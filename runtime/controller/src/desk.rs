@@ -1,0 +1,303 @@
+//! [`Desk`]: what connections have said and the brain has not heard yet, and [`Inbox`], the brain's side of it.
+//!
+//! Lines are heard one of each [`Party`] in turn, so that none waits for all that another asks. That a connection has
+//! begun or ended is heard first: it waits for no line, since a line's time is that at which it was read, and none is
+//! read of a connection before it has begun.
+//!
+//! Who touches what: a reader adds lines of its own connection and waits while as many of them are here as may be,
+//! and the brain takes them. All is behind one lock, which is held for as long as it takes to move one line.
+//!
+//! Invariants: what one connection says is heard in its order. [`Said::came`] is no later than the time of anything
+//! that is still unheard, so what is judged by it is judged as if all that came before had been heard.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use yonder_identity::{Host, Peer as Identity, Stream};
+
+use crate::brain::PeerId;
+use crate::lines::Share;
+use crate::messages::ToController;
+
+/// Most lines of a node that are here. It reports once a second: what it says while a store is slow is read, and so has
+/// its time, for a minute.
+const LINES_OF_NODE_MAX: usize = 64;
+/// Most lines of another connection that are here. A client asks one thing after the other.
+const LINES_MAX: usize = 4;
+
+/// Whose lines are heard in turn with those of others.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(crate) enum Party {
+    /// A node: each is one.
+    Node(PeerId),
+    /// All connections of a member with this name.
+    Member(String),
+    /// All connections of those without names at a host.
+    Host(Host),
+}
+
+impl fmt::Display for Party {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Node(peer) => write!(formatter, "connection {}", peer.0),
+            Self::Member(name) => formatter.write_str(name),
+            Self::Host(host) => host.fmt(formatter),
+        }
+    }
+}
+
+impl Party {
+    /// Most lines of a connection that are here.
+    const fn lines_max(&self) -> usize {
+        match self {
+            Self::Node(_) => LINES_OF_NODE_MAX,
+            Self::Member(_) | Self::Host(_) => LINES_MAX,
+        }
+    }
+
+    /// Of a connection whose first line was not read yet.
+    pub(crate) fn of(identity: Option<&Identity>, source: Host) -> Self {
+        identity.and_then(Identity::name).map_or(Self::Host(source), |name| Self::Member(name.to_owned()))
+    }
+}
+
+/// What is heard.
+#[derive(Debug)]
+pub(crate) enum Arrival {
+    /// A connection that was let in: where it is from, and who it is if names are asked for.
+    Peer(PeerId, Stream, Host, Option<Identity>),
+    /// A line of it, with its part of what all lines may have.
+    Line(PeerId, Box<ToController>, Option<Share>),
+    /// Its end, and why if it broke the protocol.
+    End(PeerId, Option<String>),
+    /// The server stops.
+    Stop,
+    /// None came in time.
+    Nothing,
+}
+
+/// What is heard, and the time for which all that came was heard.
+#[derive(Debug)]
+pub(crate) struct Said {
+    pub(crate) arrival: Arrival,
+    pub(crate) came: Instant,
+}
+
+/// Nothing is heard any more.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) struct Over;
+
+/// What readers add to; clones share it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Desk(Arc<Shared>);
+
+/// The brain's side: when it is dropped, nothing is added any more.
+#[derive(Debug)]
+pub(crate) struct Inbox(Arc<Shared>);
+
+/// How a reader adds lines of one connection.
+#[derive(Debug)]
+pub(crate) struct Mouth {
+    shared: Arc<Shared>,
+    peer: PeerId,
+    party: Party,
+    has_spoken: bool,
+    room: Arc<Room>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    waiting: Mutex<Waiting>,
+    arrived: Condvar,
+}
+
+/// Whether a connection may add a line.
+#[derive(Debug, Default)]
+struct Room(Condvar);
+
+#[derive(Debug, Default)]
+struct Waiting {
+    is_over: bool,
+    stops: bool,
+    /// Connections that have begun or ended.
+    changed: VecDeque<Arrival>,
+    lines: BTreeMap<Party, VecDeque<Line>>,
+    /// Those that have lines, the next one first.
+    turns: VecDeque<Party>,
+    /// Lines of each connection.
+    counts: BTreeMap<PeerId, usize>,
+    /// When each line was read, and its number.
+    times: BTreeSet<(Instant, u64)>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Line {
+    peer: PeerId,
+    read: Instant,
+    number: u64,
+    line: Box<ToController>,
+    share: Option<Share>,
+    room: Arc<Room>,
+}
+
+impl Desk {
+    /// The side that hears.
+    pub(crate) fn inbox(&self) -> Inbox {
+        Inbox(Arc::clone(&self.0))
+    }
+
+    /// A connection was let in. Its lines are added by what this returns.
+    pub(crate) fn begin(
+        &self,
+        peer: PeerId,
+        stream: Stream,
+        source: Host,
+        identity: Option<Identity>,
+    ) -> Result<Mouth, Over> {
+        let party = Party::of(identity.as_ref(), source);
+        self.0.change(Arrival::Peer(peer, stream, source, identity))?;
+        Ok(Mouth { shared: Arc::clone(&self.0), peer, party, has_spoken: false, room: Arc::default() })
+    }
+
+    /// The server stops.
+    pub(crate) fn stop(&self) {
+        self.0.lock().stops = true;
+        self.0.arrived.notify_one();
+    }
+}
+
+impl Mouth {
+    /// Says a line that was read now, once there is room for it.
+    pub(crate) fn say(&mut self, line: ToController, share: Option<Share>) -> Result<(), Over> {
+        let (peer, read) = (self.peer, Instant::now());
+        if !std::mem::replace(&mut self.has_spoken, true) && matches!(line, ToController::Register { .. }) {
+            self.party = Party::Node(peer);
+        }
+        let mut waiting = self.shared.lock();
+        let lines_max = self.party.lines_max();
+        while !waiting.is_over && waiting.counts.get(&peer).is_some_and(|count| *count >= lines_max) {
+            waiting = self.room.0.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        if waiting.is_over {
+            return Err(Over);
+        }
+        waiting.last += 1;
+        let number = waiting.last;
+        let line = Line { peer, read, number, line: Box::new(line), share, room: Arc::clone(&self.room) };
+        waiting.add(&self.party, line);
+        drop(waiting);
+        self.shared.arrived.notify_one();
+        Ok(())
+    }
+
+    /// The connection has ended; all that it said is heard first.
+    pub(crate) fn end(self, cause: Option<String>) {
+        let mut waiting = self.shared.lock();
+        while !waiting.is_over && waiting.counts.contains_key(&self.peer) {
+            waiting = self.room.0.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        }
+        drop(waiting);
+        // Who no longer hears knows of no connections.
+        let _ = self.shared.change(Arrival::End(self.peer, cause));
+    }
+}
+
+impl Inbox {
+    /// What is heard next, within a time; and for which time then nothing is unheard.
+    pub(crate) fn hear(&self, timeout: Duration) -> Said {
+        let waiting = self.0.lock();
+        let is_idle = |waiting: &mut Waiting| waiting.is_idle();
+        let waited = self.0.arrived.wait_timeout_while(waiting, timeout, is_idle);
+        let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        waiting.next()
+    }
+}
+
+impl Drop for Inbox {
+    fn drop(&mut self) {
+        let mut waiting = self.0.lock();
+        let left = std::mem::take(&mut *waiting);
+        waiting.is_over = true;
+        drop(waiting);
+        for line in left.lines.values().flatten() {
+            line.room.0.notify_one();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Waiting> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, arrival: Arrival) -> Result<(), Over> {
+        let mut waiting = self.lock();
+        if waiting.is_over {
+            return Err(Over);
+        }
+        waiting.changed.push_back(arrival);
+        drop(waiting);
+        self.arrived.notify_one();
+        Ok(())
+    }
+}
+
+impl Waiting {
+    fn is_idle(&self) -> bool {
+        !self.stops && self.changed.is_empty() && self.turns.is_empty()
+    }
+
+    fn add(&mut self, party: &Party, line: Line) {
+        *self.counts.entry(line.peer).or_default() += 1;
+        self.times.insert((line.read, line.number));
+        match self.lines.get_mut(party) {
+            Some(lines) => lines.push_back(line),
+            None => {
+                self.lines.insert(party.clone(), [line].into());
+                self.turns.push_back(party.clone());
+            }
+        }
+    }
+
+    fn next(&mut self) -> Said {
+        let now = Instant::now();
+        let oldest = self.times.first().map_or(now, |(read, _)| *read);
+        if self.stops {
+            return Said { arrival: Arrival::Stop, came: oldest };
+        }
+        if let Some(arrival) = self.changed.pop_front() {
+            return Said { arrival, came: oldest };
+        }
+        let Some(line) = self.next_line() else { return Said { arrival: Arrival::Nothing, came: oldest } };
+        Said { arrival: Arrival::Line(line.peer, line.line, line.share), came: oldest }
+    }
+
+    /// The first line of the party whose turn it is.
+    fn next_line(&mut self) -> Option<Line> {
+        let party = self.turns.pop_front()?;
+        let lines = self.lines.get_mut(&party).expect("a party with a turn has lines");
+        let line = lines.pop_front().expect("a party with a turn has lines");
+        self.times.remove(&(line.read, line.number));
+        let count = self.counts.get_mut(&line.peer).expect("a line that waits is counted");
+        *count -= 1;
+        // A reader waits for room, or until all was heard.
+        if *count == 0 || *count == party.lines_max() - 1 {
+            line.room.0.notify_one();
+        }
+        if *count == 0 {
+            self.counts.remove(&line.peer);
+        }
+        if lines.is_empty() {
+            self.lines.remove(&party);
+        } else {
+            self.turns.push_back(party);
+        }
+        Some(line)
+    }
+}
+
+#[cfg(test)]
+mod tests;

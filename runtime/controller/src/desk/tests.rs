@@ -1,0 +1,192 @@
+//! [`Desk`] by itself: connections are threads, or what one thread says for all of them.
+
+use std::thread;
+
+use proptest::prelude::*;
+use yonder_placement::Request;
+
+use super::*;
+
+impl Desk {
+    /// A connection that has begun, and of that nothing is heard.
+    fn mouth(&self, peer: u64, party: Party) -> Mouth {
+        let (shared, peer) = (Arc::clone(&self.0), PeerId(peer));
+        Mouth { shared, peer, party, has_spoken: true, room: Arc::default() }
+    }
+
+    fn has(&self, peer: u64) -> usize {
+        self.0.lock().counts.get(&PeerId(peer)).copied().unwrap_or(0)
+    }
+}
+
+fn named(name: &str) -> Party {
+    Party::Member(name.to_owned())
+}
+
+fn asked(id: u64) -> ToController {
+    ToController::Ask { id, request: Request::Nodes }
+}
+
+fn heard(inbox: &Inbox) -> Option<(u64, u64)> {
+    match inbox.hear(Duration::ZERO).arrival {
+        Arrival::Line(peer, line, _) => match *line {
+            ToController::Ask { id, .. } => Some((peer.0, id)),
+            line => panic!("{line:?}"),
+        },
+        Arrival::Nothing => None,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn parties_are_heard_in_turn_and_connections_in_their_order() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let mut many: Vec<Mouth> = (0..10).map(|peer| desk.mouth(peer, named("many"))).collect();
+    for id in 0..2 {
+        many.iter_mut().for_each(|mouth| mouth.say(asked(id), None).unwrap());
+    }
+    let mut one = desk.mouth(77, named("one"));
+    let mut node = desk.mouth(78, Party::Node(PeerId(78)));
+    for id in 0..2 {
+        one.say(asked(id), None).unwrap();
+        node.say(asked(id), None).unwrap();
+    }
+    let order: Vec<_> = std::iter::from_fn(|| heard(&inbox)).collect();
+    assert_eq!(order[..6], [(0, 0), (77, 0), (78, 0), (1, 0), (77, 1), (78, 1)]);
+    assert_eq!(
+        order[6..],
+        [2, 3, 4, 5, 6, 7, 8, 9]
+            .map(|peer| (peer, 0))
+            .into_iter()
+            .chain((0..10).map(|peer| (peer, 1)))
+            .collect::<Vec<_>>()
+    );
+}
+
+/// A time that is later than that of a renewal which waits once ended leases that were renewed in time.
+#[test]
+fn nothing_is_heard_for_a_time_later_than_what_waits() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let mut many = desk.mouth(1, named("many"));
+    let mut one = desk.mouth(2, named("one"));
+    many.say(asked(0), None).unwrap();
+    many.say(asked(1), None).unwrap();
+    one.say(asked(2), None).unwrap();
+    desk.0.change(Arrival::End(PeerId(9), None)).unwrap();
+    let read: Vec<Instant> = desk.0.lock().times.iter().map(|(read, _)| *read).collect();
+    let order = [read[0], read[0], read[1], read[1]];
+    for came in order {
+        assert_eq!(inbox.hear(Duration::ZERO).came, came);
+    }
+    assert!(inbox.hear(Duration::ZERO).came > read[2], "now that nothing waits");
+}
+
+#[test]
+fn that_a_connection_begins_or_ends_waits_for_no_line_of_another() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let mut many = desk.mouth(1, named("many"));
+    (0..4).for_each(|id| many.say(asked(id), None).unwrap());
+    desk.mouth(2, named("gone")).end(None);
+    assert!(matches!(inbox.hear(Duration::ZERO).arrival, Arrival::End(PeerId(2), None)));
+    // All that a connection has said is heard before its end.
+    thread::scope(|scope| {
+        let ending = scope.spawn(|| many.end(Some("wrong".to_owned())));
+        for id in 0..4 {
+            assert_eq!(heard(&inbox), Some((1, id)));
+        }
+        ending.join().unwrap();
+    });
+    assert!(matches!(inbox.hear(Duration::ZERO).arrival, Arrival::End(PeerId(1), Some(_))));
+}
+
+#[test]
+fn a_connection_waits_while_it_has_many_lines_here_and_others_do_not() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    thread::scope(|scope| {
+        let mut mouth = desk.mouth(1, named("much"));
+        let saying = scope.spawn(move || (0..100).for_each(|id| mouth.say(asked(id), None).unwrap()));
+        for id in 0..100 {
+            let Arrival::Line(_, line, _) = inbox.hear(Duration::from_secs(10)).arrival else {
+                panic!("line {id} does not come")
+            };
+            assert!(matches!(*line, ToController::Ask { id: said, .. } if said == id) && desk.has(1) <= LINES_MAX);
+        }
+        saying.join().unwrap();
+    });
+    let mut node = desk.mouth(2, Party::Node(PeerId(2)));
+    (0..64).for_each(|id| node.say(asked(id), None).unwrap());
+    assert_eq!(desk.has(2), LINES_OF_NODE_MAX);
+}
+
+#[test]
+fn who_waits_is_told_when_nothing_is_heard_any_more() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let (mut first, last) = (desk.mouth(1, named("a")), desk.mouth(2, named("b")));
+    (0..4).for_each(|id| first.say(asked(id), None).unwrap());
+    thread::scope(|scope| {
+        let saying = scope.spawn(|| first.say(asked(5), None));
+        drop(inbox);
+        assert_eq!(saying.join().unwrap(), Err(Over));
+    });
+    last.end(None);
+    assert!(desk.0.lock().is_idle());
+    assert_eq!(desk.0.change(Arrival::End(PeerId(1), None)), Err(Over));
+}
+
+#[test]
+fn a_server_that_stops_waits_for_nothing() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    desk.mouth(1, named("a")).say(asked(1), None).unwrap();
+    desk.stop();
+    assert!(matches!(inbox.hear(Duration::from_secs(3600)).arrival, Arrival::Stop));
+}
+
+proptest! {
+    /// Whoever says what: each line is heard once and in the order of its connection, no party is heard twice while
+    /// another waits that was there before, and nothing is heard for a time later than what waits.
+    #[test]
+    fn all_is_heard_once_in_order_and_in_turn(steps in prop::collection::vec((0_u64..9, any::<bool>()), 0..200)) {
+        let desk = Desk::default();
+        let inbox = desk.inbox();
+        let mut mouths: Vec<Mouth> = (0..9).map(|peer| desk.mouth(peer, named(&(peer % 3).to_string()))).collect();
+        let (mut said, mut told) = ([0_u64; 9], [0_u64; 9]);
+        // Turns that others have had since the line that a party has waiting was its first one.
+        let mut passed = [[0_u32; 3]; 3];
+        let mut hear = |said: &[u64; 9]| -> Result<bool, TestCaseError> {
+            let earliest = desk.0.lock().times.first().map(|(read, _)| *read);
+            let Said { arrival, came } = inbox.hear(Duration::ZERO);
+            let Arrival::Line(peer, line, _) = arrival else { return Ok(false) };
+            prop_assert!(earliest.is_some_and(|earliest| came <= earliest));
+            let (peer, ToController::Ask { id, .. }) = (peer.0 as usize, *line) else { unreachable!("nothing else is said") };
+            prop_assert_eq!(id, told[peer]);
+            told[peer] += 1;
+            let party = peer % 3;
+            passed[party] = [0; 3];
+            for other in (0..3).filter(|other| *other != party) {
+                let waits = (0..9).any(|peer| peer % 3 == other && said[peer] > told[peer]);
+                passed[other][party] = if waits { passed[other][party] + 1 } else { 0 };
+                prop_assert!(passed[other][party] <= 2, "{other} waits while {party} is heard again");
+            }
+            Ok(true)
+        };
+        for (peer, says) in steps {
+            let at = peer as usize;
+            if says && desk.has(peer) < LINES_MAX {
+                mouths[at].say(asked(said[at]), None).unwrap();
+                said[at] += 1;
+            } else {
+                hear(&said)?;
+            }
+        }
+        while hear(&said)? {}
+        prop_assert_eq!(said, told);
+        let waiting = desk.0.lock();
+        prop_assert!(waiting.is_idle() && waiting.lines.is_empty() && waiting.counts.is_empty() && waiting.times.is_empty());
+    }
+}

@@ -1,0 +1,106 @@
+//! Those who ask much, or only come and go: what they do to leases of others.
+
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpStream;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use yonder_controller::{ClientError, ControllerClient, MemoryStore, Store, StoreError, ToController, Write};
+use yonder_placement::Request;
+
+use crate::fake::{Cluster, config, until};
+
+const LEASE: Duration = Duration::from_secs(2);
+/// How long each line takes a controller that is slow.
+const PER_LINE: Duration = Duration::from_millis(8);
+
+/// A store that says when the first address space has ended, and that may be slow to say whether it leads.
+#[derive(Default)]
+struct Watched {
+    records: MemoryStore,
+    ended: Arc<Mutex<Option<Instant>>>,
+    is_slow: Arc<AtomicBool>,
+}
+
+impl Store for Watched {
+    fn scan(&mut self, prefix: &str) -> Result<Vec<(String, Vec<u8>)>, StoreError> {
+        self.records.scan(prefix)
+    }
+
+    fn commit(&mut self, writes: &[Write]) -> Result<(), StoreError> {
+        let ends = |write: &Write| matches!(write, Write::Delete { key } if key == "space/80000000");
+        if writes.iter().any(ends) {
+            *self.ended.lock().unwrap() = Some(Instant::now());
+        }
+        self.records.commit(writes)
+    }
+
+    fn announce(&mut self, name: &str, value: &[u8], lease: Duration) -> Result<(), StoreError> {
+        self.records.announce(name, value, lease)
+    }
+
+    fn leads(&self) -> Result<(), StoreError> {
+        if self.is_slow.load(Ordering::Acquire) {
+            // tidy: sleep: time is all that a line takes
+            thread::sleep(PER_LINE);
+        }
+        Ok(())
+    }
+}
+
+/// A check that the port is open, each tenth of a second, once made a lease of a minute last for an hour.
+#[test]
+fn connections_on_which_nothing_is_said_hold_no_lease_up() {
+    let store = Watched::default();
+    let ended = Arc::clone(&store.ended);
+    let cluster = Cluster::new(config(), Box::new(store));
+    cluster.client().create_space_for(LEASE).unwrap();
+    let begun = Instant::now();
+    let end = until("the lease is over", || {
+        drop(TcpStream::connect(cluster.address).unwrap());
+        // tidy: sleep: connections come and go at times that are apart
+        thread::sleep(LEASE / 20);
+        *ended.lock().unwrap()
+    });
+    assert!(end - begun < 2 * LEASE, "{:?}", end - begun);
+}
+
+/// What owners said was once judged by when it was read, which was after what others asked meanwhile.
+#[test]
+fn one_who_asks_much_ends_no_address_space_of_another() {
+    let store = Watched::default();
+    let (ended, is_slow) = (Arc::clone(&store.ended), Arc::clone(&store.is_slow));
+    let cluster = Cluster::new(config(), Box::new(store));
+    let mut line = serde_json::to_vec(&ToController::Ask { id: 1, request: Request::Nodes }).unwrap();
+    line.push(b'\n');
+    let streams: Vec<_> = (0..300).map(|_| TcpStream::connect(cluster.address).unwrap()).collect();
+    let mut others: Vec<_> = streams.iter().map(|stream| stream.try_clone().unwrap()).collect();
+    let mut owner = ControllerClient::new(&cluster.address.to_string(), LEASE / 4);
+    let space = owner.create_space_for(LEASE).unwrap();
+    is_slow.store(true, Ordering::Release);
+    thread::scope(|scope| {
+        for stream in &mut others {
+            let line = &line;
+            // Each has some questions under way, until the test ends it.
+            scope.spawn(move || -> std::io::Result<()> {
+                stream.write_all(&line.repeat(16))?;
+                let answers = BufReader::new(stream.try_clone()?).lines();
+                answers.map_while(Result::ok).try_for_each(|_| stream.write_all(line))
+            });
+        }
+        let (begun, mut unanswered) = (Instant::now(), 0);
+        while begun.elapsed() < 8 * LEASE && ended.lock().unwrap().is_none() {
+            match owner.renew(space.pid, space.keys.owner, LEASE / 4) {
+                Ok(_) => {}
+                Err(ClientError::Unreachable { .. }) => unanswered += 1,
+                Err(error) => panic!("{:?}: {error}", begun.elapsed()),
+            }
+        }
+        is_slow.store(false, Ordering::Release);
+        streams.iter().for_each(|stream| drop(stream.shutdown(std::net::Shutdown::Both)));
+        assert!(unanswered > 6, "the others ask too little for the controller to be slow: {unanswered}");
+    });
+    assert_eq!(*ended.lock().unwrap(), None, "its owner has renewed it all the time");
+}
