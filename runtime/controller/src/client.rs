@@ -314,6 +314,7 @@ impl ControllerClient {
         };
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
         connection.stream.socket().set_read_timeout(Some(left(deadline)))?;
+        connection.stream.socket().set_write_timeout(Some(left(deadline)))?;
         send_line(&connection.stream, &ToController::Ask { id, request: request.clone() })?;
         loop {
             match connection.lines.next()? {

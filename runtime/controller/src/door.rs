@@ -1,17 +1,20 @@
 //! How connections begin: [`dial`] at a node or client, [`Door`] at the controller, with a credential or without.
 
 use std::io::{self, Read as _, Write as _};
-use std::net::{Shutdown, TcpStream, ToSocketAddrs};
+use std::net::{Shutdown, SocketAddr, TcpStream, ToSocketAddrs};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use yonder_identity::{
     Credential, HANDSHAKE_TIMEOUT, HandshakeError, Host, Peer, Place, Places, Role, Stream, accept, connect,
 };
+use yonder_units::Narrow as _;
 
 use crate::lines::{CLIENT_LINE_BYTES_MAX, line_of};
 use crate::messages::FromController;
 
+/// Shortest time for one address of a name: the system knows no shorter one.
+const CONNECT_MIN: Duration = Duration::from_millis(1);
 /// Handshakes at a time. One of a host that has fewer than others takes the place of one of theirs.
 pub(crate) const HANDSHAKES_MAX: usize = 256;
 
@@ -30,14 +33,21 @@ impl From<io::Error> for DialError {
     }
 }
 
-/// Connects to a controller within `timeout`, which then bounds each read and write.
+/// Connects to a controller within `timeout`, which then bounds each read and write. All addresses of a name share it.
+/// Only the look-up of the name is not bounded, for the standard library has no look-up that is: it counts, and the
+/// addresses have what it has left.
 pub(crate) fn dial(
     address: &str,
     timeout: Duration,
     credential: Option<&Arc<Credential>>,
 ) -> Result<Stream, DialError> {
     let deadline = Instant::now() + timeout;
-    let socket = reach(address, timeout)?;
+    let left = || deadline.saturating_duration_since(Instant::now());
+    let candidates: Vec<SocketAddr> = address.to_socket_addrs()?.collect();
+    let socket = first_of(&candidates, left, TcpStream::connect_timeout)?;
+    socket.set_nodelay(true)?;
+    socket.set_read_timeout(Some(timeout))?;
+    socket.set_write_timeout(Some(timeout))?;
     let Some(credential) = credential else { return Ok(socket.into()) };
     match connect(credential, socket, Role::Controller, deadline) {
         Ok((stream, _)) => Ok(stream.into()),
@@ -47,16 +57,18 @@ pub(crate) fn dial(
     }
 }
 
-fn reach(address: &str, timeout: Duration) -> io::Result<TcpStream> {
+/// What `connect` makes of the first address that it succeeds with. One that says nothing leaves time for those behind
+/// it: each has an equal share of what is left.
+fn first_of<T>(
+    candidates: &[SocketAddr],
+    left: impl Fn() -> Duration,
+    mut connect: impl FnMut(&SocketAddr, Duration) -> io::Result<T>,
+) -> io::Result<T> {
     let mut last = io::Error::new(io::ErrorKind::InvalidInput, "it is not an address: type HOST:PORT");
-    for candidate in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&candidate, timeout) {
-            Ok(stream) => {
-                stream.set_nodelay(true)?;
-                stream.set_read_timeout(Some(timeout))?;
-                stream.set_write_timeout(Some(timeout))?;
-                return Ok(stream);
-            }
+    for (tried, candidate) in candidates.iter().enumerate() {
+        let share = left() / (candidates.len() - tried).narrow_u32();
+        match connect(candidate, share.max(CONNECT_MIN)) {
+            Ok(connected) => return Ok(connected),
             Err(error) => last = error,
         }
     }
@@ -137,4 +149,53 @@ fn speaks_json(socket: &TcpStream) -> io::Result<bool> {
     let count = socket.peek(&mut first)?;
     socket.set_read_timeout(before)?;
     Ok(count == 1 && first[0] == b'{')
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::net::Ipv4Addr;
+
+    use super::*;
+
+    const TIMEOUT: Duration = Duration::from_secs(12);
+
+    fn addresses(count: u16) -> Vec<SocketAddr> {
+        (1..=count).map(|port| (Ipv4Addr::LOCALHOST, port).into()).collect()
+    }
+
+    /// As behind a firewall: nothing comes back, not even a refusal.
+    fn silence() -> io::Error {
+        io::ErrorKind::TimedOut.into()
+    }
+
+    #[test]
+    fn all_addresses_of_a_name_share_one_deadline() {
+        let (passed, tried) = (Cell::new(Duration::ZERO), Cell::new(0));
+        let left = || TIMEOUT.saturating_sub(passed.get());
+        let end = first_of(&addresses(3), left, |_, time| {
+            passed.set(passed.get() + time);
+            tried.set(tried.get() + 1);
+            Err::<(), _>(silence())
+        });
+        assert_eq!(end.unwrap_err().kind(), io::ErrorKind::TimedOut);
+        assert_eq!((passed.get(), tried.get()), (TIMEOUT, 3), "each has had its share, and all of them no more");
+    }
+
+    #[test]
+    fn an_address_that_refuses_at_once_leaves_its_time_to_the_others() {
+        let given = Cell::new(Duration::ZERO);
+        let connect = |candidate: &SocketAddr, time| {
+            given.set(time);
+            if candidate.port() == 1 { Err(io::ErrorKind::ConnectionRefused.into()) } else { Ok(candidate.port()) }
+        };
+        let connected = first_of(&addresses(2), || TIMEOUT, connect);
+        assert_eq!((connected.unwrap(), given.get()), (2, TIMEOUT));
+    }
+
+    #[test]
+    fn a_look_up_that_took_all_the_time_leaves_the_least_that_the_system_knows() {
+        let tried = first_of(&addresses(1), || Duration::ZERO, |_, time| Ok(time));
+        assert_eq!(tried.unwrap(), CONNECT_MIN);
+    }
 }
