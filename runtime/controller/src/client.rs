@@ -124,6 +124,14 @@ impl ControllerClient {
         self
     }
 
+    /// Another client of the same controllers, with the same credential. It has no connection yet, and begins with the
+    /// controller that has answered this one last.
+    #[must_use]
+    pub fn another(&self) -> Self {
+        let (addresses, timeout, credential) = (self.addresses.clone(), self.timeout, self.credential.clone());
+        Self { addresses, timeout, credential, connection: None, next_id: 0 }
+    }
+
     /// Makes an address space, without memory, with the longest lease that there is: a day.
     pub fn create_space(&mut self) -> Result<Space, ClientError> {
         self.create_space_for(Duration::ZERO)
@@ -146,9 +154,9 @@ impl ControllerClient {
     }
 
     /// Begins the lease of an address space anew, with the owner's key, and returns how long it is; `None` as in
-    /// [`Space::lease`]. It is asked for no longer than `timeout`, nor than other requests are.
+    /// [`Space::lease`]. It is asked for as long as `timeout`, however long other requests are.
     pub fn renew(&mut self, pid: Pid, key: Key, timeout: Duration) -> Result<Option<Duration>, ClientError> {
-        match self.ask_for(&Request::Open { pid, key }, timeout.min(self.timeout))? {
+        match self.ask_for(&Request::Open { pid, key }, timeout)? {
             Answer::Opened { lease_ms, .. } => Ok(lease_of(lease_ms)),
             other => Err(self.unexpected(&other)),
         }

@@ -113,11 +113,12 @@ fn a_controller_that_hangs_keeps_no_owner_from_the_one_that_leads_now() {
     let cluster = Cluster::in_memory();
     let addresses = format!("{},{}", hanging.local_addr().unwrap(), cluster.address);
     let space = cluster.client().create_space().unwrap();
-    let mut owner = ControllerClient::new(&addresses, Duration::from_secs(2));
-    owner.renew(space.pid, space.keys.owner, TIMEOUT).expect("the second one has had time to answer");
-    // A deadline so short that the first one takes all of it: the next attempt begins with the other.
-    let mut hasty = ControllerClient::new(&addresses, Duration::from_millis(10));
-    until("the next attempt is for the other one", || hasty.renew(space.pid, space.keys.owner, TIMEOUT).ok());
+    let mut owner = ControllerClient::new(&addresses, TIMEOUT);
+    let time = Duration::from_secs(2);
+    owner.renew(space.pid, space.keys.owner, time).expect("the second one has had time to answer");
+    // So little that the first one takes all of it: the next attempt begins with the other.
+    let (mut hasty, little) = (ControllerClient::new(&addresses, TIMEOUT), Duration::from_millis(10));
+    until("the next attempt is for the other one", || hasty.renew(space.pid, space.keys.owner, little).ok());
 }
 
 /// Whether the other end has closed it.

@@ -3,6 +3,10 @@
 //! Its addresses are divided into regions, each on one node. Where regions are is known to a controller; what was asked
 //! once is kept here, for all threads, until a node says that the region has moved. The controller ends an address
 //! space when its lease is over, which programs with the owner's key renew (`renewal`).
+//!
+//! Renewal has the connection over which the address space was made or opened, and threads together have another one,
+//! from their first question on. So no thread's question keeps renewal waiting; and where a controller takes no more
+//! connections, it is a question that fails, and not the lease.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
@@ -34,7 +38,7 @@ pub(super) struct Location {
 
 /// An address space of a controller.
 pub(super) struct Cluster {
-    controller: Arc<Mutex<ControllerClient>>,
+    controller: Mutex<ControllerClient>,
     /// Renews the lease, for owners.
     renewal: Mutex<Option<Renewal>>,
     pid: Pid,
@@ -53,8 +57,9 @@ impl Cluster {
     pub(super) fn create(addresses: &str, deadline: Duration, lease: Duration) -> Result<Self, ClibError> {
         let mut controller = ControllerClient::new(addresses, deadline).with_credential_of_process()?;
         let space = controller.create_space_for(lease)?;
-        let cluster = Self::new(controller, space.pid, space.keys.owner, Some(space.keys), space.region_bytes);
-        cluster.keep(addresses, space.lease)?;
+        let others = controller.another();
+        let cluster = Self::new(others, space.pid, space.keys.owner, Some(space.keys), space.region_bytes);
+        cluster.keep(controller, addresses, space.lease)?;
         Ok(cluster)
     }
 
@@ -63,16 +68,17 @@ impl Cluster {
         let mut controller = ControllerClient::new(addresses, deadline).with_credential_of_process()?;
         let (pid, key) = (Pid(pid), Key(key));
         let opened = controller.open(pid, key)?;
-        let cluster = Self::new(controller, pid, key, None, opened.region_bytes);
-        if opened.rights == Rights::Owner {
-            cluster.keep(addresses, opened.lease)?;
+        if opened.rights != Rights::Owner {
+            return Ok(Self::new(controller, pid, key, None, opened.region_bytes));
         }
+        let cluster = Self::new(controller.another(), pid, key, None, opened.region_bytes);
+        cluster.keep(controller, addresses, opened.lease)?;
         Ok(cluster)
     }
 
     fn new(controller: ControllerClient, pid: Pid, key: Key, keys: Option<Keys>, region_bytes: u64) -> Self {
         Self {
-            controller: Arc::new(Mutex::new(controller)),
+            controller: Mutex::new(controller),
             renewal: Mutex::default(),
             pid,
             key,
@@ -84,9 +90,9 @@ impl Cluster {
         }
     }
 
-    /// Renews the lease from now on. There may be none, at a controller of an earlier release.
-    fn keep(&self, addresses: &str, lease: Option<Duration>) -> Result<(), ClibError> {
-        let started = Renewal::start(&self.controller, self.pid, self.key, lease);
+    /// Renews the lease from now on, by this client. There may be none, at a controller of an earlier release.
+    fn keep(&self, controller: ControllerClient, addresses: &str, lease: Option<Duration>) -> Result<(), ClibError> {
+        let started = Renewal::start(controller, self.pid, self.key, lease);
         let renewal = started.map_err(|error| {
             let cause = format!("no thread can be started to renew the lease: {error}");
             FabricError::System { url: format!("controller://{addresses}"), cause }
@@ -238,5 +244,86 @@ impl From<ClientError> for ClibError {
             }
             error => Self::Controller(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{BufRead as _, BufReader, Write as _};
+    use std::net::{TcpListener, TcpStream};
+    use std::sync::mpsc::{Receiver, channel};
+    use std::thread;
+
+    use yonder_controller::{FromController, ToController};
+    use yonder_placement::{Answer, Request};
+
+    use super::*;
+
+    const PID: Pid = Pid::FIRST;
+    const KEY: Key = Key(7);
+    /// Of a thread's question: no renewal that waits for it comes in time.
+    const DEADLINE: Duration = Duration::from_secs(60);
+    /// How long the test waits for a request before it fails.
+    const WAIT_MAX: Duration = Duration::from_secs(20);
+
+    /// A request, and where its answer goes.
+    struct Asked {
+        request: Request,
+        id: u64,
+        stream: TcpStream,
+    }
+
+    impl Asked {
+        fn answer(&mut self, answer: Answer) {
+            let said = serde_json::to_string(&FromController::Answer { id: self.id, answer }).unwrap();
+            // One that has waited too long has asked again meanwhile, over another connection.
+            let _ = writeln!(self.stream, "{said}");
+        }
+    }
+
+    /// A controller that the test answers for: where it is, and what it is asked, over all connections.
+    fn controller() -> (String, Receiver<Asked>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let (asks, asked) = channel();
+        let read = move |stream: TcpStream, asks: std::sync::mpsc::Sender<Asked>| {
+            for line in BufReader::new(stream.try_clone().unwrap()).lines().map_while(Result::ok) {
+                let ToController::Ask { id, request } = serde_json::from_str(&line).unwrap() else { panic!("{line}") };
+                let _ = asks.send(Asked { request, id, stream: stream.try_clone().unwrap() });
+            }
+        };
+        thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                let asks = asks.clone();
+                thread::spawn(move || read(stream, asks));
+            }
+        });
+        (address, asked)
+    }
+
+    #[test]
+    fn a_question_that_is_not_answered_keeps_no_renewal_waiting() {
+        let (address, asked) = controller();
+        let opened = || Answer::Opened { rights: Rights::Owner, region_bytes: 1 << 20, lease_ms: 2000 };
+        let opens = thread::spawn(move || Cluster::open(&address, DEADLINE, PID.0, KEY.0));
+        let mut open = asked.recv_timeout(WAIT_MAX).unwrap();
+        assert_eq!(open.request, Request::Open { pid: PID, key: KEY });
+        open.answer(opened());
+        let cluster = Arc::new(opens.join().unwrap().unwrap());
+        let places = Arc::clone(&cluster);
+        let placing = thread::spawn(move || places.place(1, &[]));
+        // Renewals may come before it.
+        let mut place = loop {
+            let mut next = asked.recv_timeout(WAIT_MAX).expect("a thread asks");
+            match next.request {
+                Request::Open { .. } => next.answer(opened()),
+                _ => break next,
+            }
+        };
+        let mut renewal = asked.recv_timeout(WAIT_MAX).expect("the lease is renewed meanwhile");
+        assert_eq!(renewal.request, Request::Open { pid: PID, key: KEY });
+        renewal.answer(opened());
+        place.answer(Answer::Refused(Refusal::NoRoom { bytes: 1 }));
+        assert!(matches!(placing.join().unwrap(), Err(ClibError::OutOfMemory)));
     }
 }

@@ -1,12 +1,13 @@
 //! [`Renewal`]: renews the lease of an address space at its controller for as long as a program has it.
 //!
-//! Its thread asks by the client that all threads of the program share, so a program needs no second connection. A
-//! controller that is away ends nothing meanwhile. A program that stood still for longer than its lease is told so by
-//! the nodes, as by any node that has forgotten an address space.
+//! Its thread asks by a client of its own, so that it waits for no other thread's question, and for no longer than the
+//! lease allows. A controller that is away ends nothing meanwhile. A program that stood still for longer than its lease
+//! is told so by the nodes, as by any node that has forgotten an address space.
+//!
+//! A child that the program forks has no such thread, and renews nothing: its parent does.
 
 use std::io;
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
-use std::thread::JoinHandle;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use yonder_controller::{ClientError, ControllerClient};
@@ -16,15 +17,13 @@ use yonder_placement::{Key, Pid, SPACE_LEASE_MS_MAX};
 const RENEWALS_PER_LEASE: u32 = 4;
 /// Time after which a renewal that no controller has answered is tried again.
 const RENEWAL_RETRY: Duration = Duration::from_millis(250);
+/// Longest attempt, however long the lease: one that hangs is worth another connection.
+const ATTEMPT_MAX: Duration = Duration::from_secs(5);
 
-/// Renews a lease until it is stopped, or dropped.
-pub(super) struct Renewal {
-    shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
-}
+/// Renews a lease until it is dropped.
+pub(super) struct Renewal(Arc<Shared>);
 
 struct Shared {
-    controller: Arc<Mutex<ControllerClient>>,
     pid: Pid,
     /// The owner's.
     key: Key,
@@ -37,34 +36,26 @@ const LEASE_OF_OLD: Duration = Duration::from_millis(SPACE_LEASE_MS_MAX as u64);
 
 impl Renewal {
     /// Renews a lease of this length, which begins now, with the owner's key; `None` if the controller knows none yet.
-    pub(super) fn start(
-        controller: &Arc<Mutex<ControllerClient>>,
-        pid: Pid,
-        key: Key,
-        lease: Option<Duration>,
-    ) -> io::Result<Self> {
-        let (controller, stopped, stopping) = (Arc::clone(controller), Mutex::default(), Condvar::new());
-        let shared = Arc::new(Shared { controller, pid, key, stopped, stopping });
+    pub(super) fn start(controller: ControllerClient, pid: Pid, key: Key, lease: Option<Duration>) -> io::Result<Self> {
+        let shared = Arc::new(Shared { pid, key, stopped: Mutex::default(), stopping: Condvar::new() });
         let renewed = Arc::clone(&shared);
-        let work = move || renewed.keep(lease);
-        let thread = std::thread::Builder::new().name("yonder-lease".to_owned()).spawn(work)?;
-        Ok(Self { shared, thread: Some(thread) })
+        let work = move || renewed.keep(controller, lease);
+        std::thread::Builder::new().name("yonder-lease".to_owned()).spawn(work)?;
+        Ok(Self(shared))
     }
 }
 
 impl Drop for Renewal {
+    /// The thread ends by itself. It is not waited for: an attempt under way may take longer than a program should at
+    /// its end, and comes to nothing when the address space has ended; and a forked child has no such thread.
     fn drop(&mut self) {
-        *self.shared.stopped() = true;
-        self.shared.stopping.notify_all();
-        if let Some(thread) = self.thread.take() {
-            // It has nothing to report.
-            let _ = thread.join();
-        }
+        *self.0.stopped() = true;
+        self.0.stopping.notify_all();
     }
 }
 
 impl Shared {
-    fn keep(&self, mut lease: Option<Duration>) {
+    fn keep(&self, mut controller: ControllerClient, mut lease: Option<Duration>) {
         let mut stopped = self.stopped();
         let mut wait = pause_of(lease);
         let mut is_warned = false;
@@ -75,7 +66,13 @@ impl Shared {
                 continue;
             }
             drop(stopped);
-            wait = match self.renew(lease) {
+            // Begins the lease anew. An attempt leaves time for another one.
+            let renewed = controller.renew(self.pid, self.key, pause_of(lease).min(ATTEMPT_MAX));
+            stopped = self.stopped();
+            if *stopped {
+                return;
+            }
+            wait = match renewed {
                 Ok(renewed) => {
                     (lease, is_warned) = (renewed, false);
                     pause_of(lease)
@@ -90,17 +87,10 @@ impl Shared {
                     pause_of(lease)
                 }
             };
-            stopped = self.stopped();
         }
     }
 
-    /// Begins the lease anew, and returns how long it is. An attempt leaves time for another one.
-    fn renew(&self, lease: Option<Duration>) -> Result<Option<Duration>, ClientError> {
-        let mut controller = self.controller.lock().unwrap_or_else(PoisonError::into_inner);
-        controller.renew(self.pid, self.key, pause_of(lease))
-    }
-
-    fn stopped(&self) -> std::sync::MutexGuard<'_, bool> {
+    fn stopped(&self) -> MutexGuard<'_, bool> {
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -126,8 +116,7 @@ mod tests {
         const PID: Pid = Pid::FIRST;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let controller = ControllerClient::new(&listener.local_addr().unwrap().to_string(), Duration::from_secs(20));
-        let controller = Arc::new(Mutex::new(controller));
-        let renewal = Renewal::start(&controller, PID, Key(7), Some(Duration::from_secs(4))).unwrap();
+        let renewal = Renewal::start(controller, PID, Key(7), Some(Duration::from_secs(4))).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();

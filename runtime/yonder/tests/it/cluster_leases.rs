@@ -145,9 +145,10 @@ fn what_a_killed_program_had_is_free_at_the_nodes_when_its_lease_is_over() {
 #[test]
 fn a_program_that_was_idle_asks_its_controller_again() {
     let scene = Scene::new(Config { peer_idle_max: 300_000_000, ..Config::default() });
-    // Its lease is renewed so seldom that its connection is idle.
+    // Its lease is renewed so seldom that both its connections are idle.
     let process = Process::create(&scene.url()).unwrap();
     let mut thread: Thread = process.thread().unwrap();
+    thread.ralloc(PAGE, Permission::ReadWrite).unwrap();
     // One that came later, and is cut off no earlier.
     let mut other = TcpStream::connect(scene.controller.address()).unwrap();
     other.set_read_timeout(Some(TIMEOUT)).unwrap();
