@@ -16,6 +16,7 @@ use yonder_controller::{ClientError, ControllerClient};
 use yonder_fabric::FabricError;
 use yonder_fabric::lane::NodeSession;
 use yonder_placement::{Key, Keys, NodeId, Pid, Placement, Refusal};
+use yonder_units::Nanos;
 use yonder_wire::Rights;
 
 use super::renewal::Renewal;
@@ -56,10 +57,11 @@ impl Cluster {
     /// Makes an address space with a lease of this length. The controller has as long as `deadline` for each answer.
     pub(super) fn create(addresses: &str, deadline: Duration, lease: Duration) -> Result<Self, ClibError> {
         let mut controller = ControllerClient::new(addresses, deadline).with_credential_of_process()?;
+        let asked = yonder_clock::boottime();
         let space = controller.create_space_for(lease)?;
         let others = controller.another();
         let cluster = Self::new(others, space.pid, space.keys.owner, Some(space.keys), space.region_bytes);
-        cluster.keep(controller, addresses, space.lease)?;
+        cluster.keep(controller, addresses, space.lease, asked)?;
         Ok(cluster)
     }
 
@@ -67,12 +69,13 @@ impl Cluster {
     pub(super) fn open(addresses: &str, deadline: Duration, pid: u32, key: u128) -> Result<Self, ClibError> {
         let mut controller = ControllerClient::new(addresses, deadline).with_credential_of_process()?;
         let (pid, key) = (Pid(pid), Key(key));
+        let asked = yonder_clock::boottime();
         let opened = controller.open(pid, key)?;
         if opened.rights != Rights::Owner {
             return Ok(Self::new(controller, pid, key, None, opened.region_bytes));
         }
         let cluster = Self::new(controller.another(), pid, key, None, opened.region_bytes);
-        cluster.keep(controller, addresses, opened.lease)?;
+        cluster.keep(controller, addresses, opened.lease, asked)?;
         Ok(cluster)
     }
 
@@ -90,9 +93,16 @@ impl Cluster {
         }
     }
 
-    /// Renews the lease from now on, by this client. There may be none, at a controller of an earlier release.
-    fn keep(&self, controller: ControllerClient, addresses: &str, lease: Option<Duration>) -> Result<(), ClibError> {
-        let started = Renewal::start(controller, self.pid, self.key, lease);
+    /// Renews the lease from now on, by this client, which has asked for it at `asked`. There may be none, at a
+    /// controller of an earlier release.
+    fn keep(
+        &self,
+        controller: ControllerClient,
+        addresses: &str,
+        lease: Option<Duration>,
+        asked: Nanos,
+    ) -> Result<(), ClibError> {
+        let started = Renewal::start(controller, self.pid, self.key, lease, asked);
         let renewal = started.map_err(|error| {
             let cause = format!("no thread can be started to renew the lease: {error}");
             FabricError::System { url: format!("controller://{addresses}"), cause }

@@ -6,19 +6,17 @@
 //!
 //! A child that the program forks has no such thread, and renews nothing: its parent does.
 
+mod schedule;
+
 use std::io;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use yonder_controller::{ClientError, ControllerClient};
-use yonder_placement::{Key, Pid, SPACE_LEASE_MS_MAX};
+use yonder_placement::{Key, Pid};
+use yonder_units::Nanos;
 
-/// How often a lease is renewed while it lasts, as at a node: several times may fail.
-const RENEWALS_PER_LEASE: u32 = 4;
-/// Time after which a renewal that no controller has answered is tried again.
-const RENEWAL_RETRY: Duration = Duration::from_millis(250);
-/// Longest attempt, however long the lease: one that hangs is worth another connection.
-const ATTEMPT_MAX: Duration = Duration::from_secs(5);
+use schedule::Schedule;
 
 /// Renews a lease until it is dropped.
 pub(super) struct Renewal(Arc<Shared>);
@@ -31,15 +29,19 @@ struct Shared {
     stopping: Condvar,
 }
 
-/// The lease that an address space gets which was made at a controller of an earlier release, once a later one serves.
-const LEASE_OF_OLD: Duration = Duration::from_millis(SPACE_LEASE_MS_MAX as u64);
-
 impl Renewal {
-    /// Renews a lease of this length, which begins now, with the owner's key; `None` if the controller knows none yet.
-    pub(super) fn start(controller: ControllerClient, pid: Pid, key: Key, lease: Option<Duration>) -> io::Result<Self> {
+    /// Renews a lease with the owner's key, by this client. There is none if the controller knows no leases yet. It was
+    /// asked for at `asked`, by the clock that goes on while the machine sleeps.
+    pub(super) fn start(
+        controller: ControllerClient,
+        pid: Pid,
+        key: Key,
+        lease: Option<Duration>,
+        asked: Nanos,
+    ) -> io::Result<Self> {
         let shared = Arc::new(Shared { pid, key, stopped: Mutex::default(), stopping: Condvar::new() });
         let renewed = Arc::clone(&shared);
-        let work = move || renewed.keep(controller, lease);
+        let work = move || renewed.keep(controller, Schedule::new(lease, asked));
         std::thread::Builder::new().name("yonder-lease".to_owned()).spawn(work)?;
         Ok(Self(shared))
     }
@@ -55,48 +57,35 @@ impl Drop for Renewal {
 }
 
 impl Shared {
-    fn keep(&self, mut controller: ControllerClient, mut lease: Option<Duration>) {
+    fn keep(&self, mut controller: ControllerClient, mut schedule: Schedule) {
         let mut stopped = self.stopped();
-        let mut wait = pause_of(lease);
         let mut is_warned = false;
         while !*stopped {
-            let (guard, waited) = self.stopping.wait_timeout(stopped, wait).unwrap_or_else(PoisonError::into_inner);
-            stopped = guard;
-            if !waited.timed_out() || *stopped {
+            let asked = yonder_clock::boottime();
+            if let Some(wait) = schedule.wait(asked) {
+                stopped = self.stopping.wait_timeout(stopped, wait).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }
             drop(stopped);
-            // Begins the lease anew. An attempt leaves time for another one.
-            let renewed = controller.renew(self.pid, self.key, pause_of(lease).min(ATTEMPT_MAX));
+            let renewed = controller.renew(self.pid, self.key, schedule.attempt_max());
+            schedule.learn(asked, yonder_clock::boottime(), &renewed);
             stopped = self.stopped();
-            if *stopped {
-                return;
+            match renewed {
+                Ok(_) => is_warned = false,
+                // Controllers that are away come again.
+                Err(ClientError::Unreachable { .. }) => {}
+                Err(error) if !*stopped && !is_warned => {
+                    tracing::warn!(%error, "the lease of an address space was not renewed");
+                    is_warned = true;
+                }
+                Err(_) => {}
             }
-            wait = match renewed {
-                Ok(renewed) => {
-                    (lease, is_warned) = (renewed, false);
-                    pause_of(lease)
-                }
-                Err(ClientError::Unreachable { .. }) => pause_of(lease).min(RENEWAL_RETRY),
-                // Another attempt soon would end alike. A later one need not: what has said this may be a controller
-                // that another one has taken over from.
-                Err(error) => {
-                    if !std::mem::replace(&mut is_warned, true) {
-                        tracing::warn!(%error, "the lease of an address space was not renewed");
-                    }
-                    pause_of(lease)
-                }
-            };
         }
     }
 
     fn stopped(&self) -> MutexGuard<'_, bool> {
         self.stopped.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-fn pause_of(lease: Option<Duration>) -> Duration {
-    lease.unwrap_or(LEASE_OF_OLD) / RENEWALS_PER_LEASE
 }
 
 #[cfg(test)]
@@ -116,7 +105,8 @@ mod tests {
         const PID: Pid = Pid::FIRST;
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let controller = ControllerClient::new(&listener.local_addr().unwrap().to_string(), Duration::from_secs(20));
-        let renewal = Renewal::start(controller, PID, Key(7), Some(Duration::from_secs(4))).unwrap();
+        let (lease, asked) = (Some(Duration::from_secs(4)), yonder_clock::boottime());
+        let renewal = Renewal::start(controller, PID, Key(7), lease, asked).unwrap();
         let (mut stream, _) = listener.accept().unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         let mut lines = BufReader::new(stream.try_clone().unwrap()).lines();

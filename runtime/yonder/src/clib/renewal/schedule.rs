@@ -1,0 +1,167 @@
+//! [`Schedule`]: when the lease of an address space is renewed next.
+//!
+//! It decides, and neither waits nor asks nor has a clock: `renewal` tells it the time. The clock is CLOCK_BOOTTIME,
+//! which goes on while the machine sleeps, for so does the lease at the controller. A thread that waits does so by the
+//! monotonic clock, which stands still meanwhile, so it waits in pieces and looks at the clock between them.
+
+use std::time::Duration;
+
+use yonder_controller::ClientError;
+use yonder_placement::SPACE_LEASE_MS_MAX;
+use yonder_units::{Nanos, Narrow as _};
+
+/// How often a lease is renewed while it lasts, as at a node: several times may fail.
+const RENEWALS_PER_LEASE: u32 = 4;
+/// How often the clock is looked at in a lease. The thread may be as late as this after the machine has slept.
+const LOOKS_PER_LEASE: u32 = 64;
+/// Shortest time between two looks at the clock: a quarter of the shortest lease.
+const LOOK_MIN: Duration = Duration::from_millis(250);
+/// Longest attempt, however long the lease: one that hangs is worth another connection.
+const ATTEMPT_MAX: Duration = Duration::from_secs(5);
+/// Time after which a renewal that no controller has answered is tried again.
+const RETRY: Duration = Duration::from_millis(250);
+/// The lease that an address space gets which was made at a controller of an earlier release, once a later one serves.
+const LEASE_OF_OLD: Duration = Duration::from_millis(SPACE_LEASE_MS_MAX as u64);
+
+/// When a lease is renewed.
+pub(super) struct Schedule {
+    /// What a controller has told last; `None` if it knows none.
+    lease: Option<Duration>,
+    /// When to ask next.
+    due: Nanos,
+}
+
+impl Schedule {
+    /// For a lease that was asked for at `asked`; `None` if the controller knows none yet.
+    pub(super) fn new(lease: Option<Duration>, asked: Nanos) -> Self {
+        let mut schedule = Self { lease, due: 0 };
+        schedule.due = after(asked, schedule.pause());
+        schedule
+    }
+
+    /// How long to wait until the clock is looked at again; `None` if it is time to ask.
+    pub(super) fn wait(&self, now: Nanos) -> Option<Duration> {
+        let left = self.due.checked_sub(now).filter(|left| *left > 0)?;
+        Some(Duration::from_nanos(left).min((self.lease() / LOOKS_PER_LEASE).max(LOOK_MIN)))
+    }
+
+    /// How long an attempt may take: it leaves time for others.
+    pub(super) fn attempt_max(&self) -> Duration {
+        self.pause().min(ATTEMPT_MAX)
+    }
+
+    /// What has become of an attempt that was begun at `asked`, and ended `now`. The lease counts from when it was
+    /// asked for: while the answer was on its way the machine may have slept.
+    pub(super) fn learn(&mut self, asked: Nanos, now: Nanos, outcome: &Result<Option<Duration>, ClientError>) {
+        self.due = match outcome {
+            Ok(lease) => {
+                self.lease = *lease;
+                after(asked, self.pause())
+            }
+            Err(ClientError::Unreachable { .. }) => after(now, self.pause().min(RETRY)),
+            // Another attempt soon would end alike. A later one need not: what has said this may be a controller that
+            // another one has taken over from.
+            Err(_) => after(now, self.pause()),
+        };
+    }
+
+    fn lease(&self) -> Duration {
+        self.lease.unwrap_or(LEASE_OF_OLD)
+    }
+
+    fn pause(&self) -> Duration {
+        self.lease() / RENEWALS_PER_LEASE
+    }
+}
+
+fn after(time: Nanos, pause: Duration) -> Nanos {
+    time.saturating_add(pause.as_nanos().narrow_u64())
+}
+
+#[cfg(test)]
+mod tests {
+    use yonder_placement::{Pid, Refusal};
+
+    use super::*;
+
+    const SECOND: Nanos = 1_000_000_000;
+    const MINUTE: Duration = Duration::from_secs(60);
+
+    fn nanos(duration: Duration) -> Nanos {
+        u64::try_from(duration.as_nanos()).unwrap()
+    }
+
+    /// Waits as a thread does on a machine that sleeps once: when its monotonic clock is at `asleep_at`, for `sleep`.
+    /// Returns the time, by the clock that goes on, when the lease is renewed, and how often the thread has woken up.
+    fn wait_on_a_machine_that_sleeps(schedule: &Schedule, asleep_at: Nanos, sleep: Nanos) -> (Nanos, usize) {
+        let (mut monotonic, mut wakes) = (0, 0);
+        let boottime = |monotonic: Nanos| monotonic + if monotonic > asleep_at { sleep } else { 0 };
+        while let Some(wait) = schedule.wait(boottime(monotonic)) {
+            (monotonic, wakes) = (monotonic + nanos(wait), wakes + 1);
+        }
+        (boottime(monotonic), wakes)
+    }
+
+    #[test]
+    fn a_machine_that_wakes_up_within_the_lease_renews_it() {
+        // As found: asleep from the first second to the 51st, it was renewed in the 65th.
+        let (renewed, _) = wait_on_a_machine_that_sleeps(&Schedule::new(Some(MINUTE), 0), SECOND, 50 * SECOND);
+        assert!(renewed <= 52 * SECOND, "renewed after {renewed} ns");
+        for lease in [1, 2, 10, 60, 3600, 86_400].map(Duration::from_secs) {
+            let schedule = Schedule::new(Some(lease), 0);
+            let (asleep_at, sleep) = (nanos(lease) / 100, nanos(lease) / 4 * 3 - 1);
+            let (renewed, wakes) = wait_on_a_machine_that_sleeps(&schedule, asleep_at, sleep);
+            let late = (lease / LOOKS_PER_LEASE).max(LOOK_MIN);
+            assert!(renewed <= asleep_at + sleep + nanos(late), "{lease:?} was renewed after {renewed} ns");
+            assert!(renewed < nanos(lease));
+            assert!(wakes <= 2, "it is overdue when the machine wakes up");
+        }
+    }
+
+    #[test]
+    fn a_lease_is_renewed_after_a_quarter_and_the_thread_wakes_up_seldom() {
+        for lease in [1, 60, 86_400].map(Duration::from_secs) {
+            let (renewed, wakes) = wait_on_a_machine_that_sleeps(&Schedule::new(Some(lease), 0), Nanos::MAX, 0);
+            assert_eq!(renewed, nanos(lease / RENEWALS_PER_LEASE));
+            assert!(wakes <= 17, "{wakes} times for {lease:?}");
+        }
+    }
+
+    #[test]
+    fn a_lease_counts_from_when_it_was_asked_for() {
+        let mut schedule = Schedule::new(Some(MINUTE), 0);
+        schedule.learn(15 * SECOND, 65 * SECOND, &Ok(Some(MINUTE)));
+        assert_eq!(schedule.wait(65 * SECOND), None, "the machine slept before the answer was read");
+        schedule.learn(65 * SECOND, 65 * SECOND, &Ok(Some(MINUTE)));
+        assert!(schedule.wait(80 * SECOND - 1).is_some() && schedule.wait(80 * SECOND).is_none());
+    }
+
+    fn unreachable() -> ClientError {
+        ClientError::Unreachable { addresses: "there".to_owned(), cause: "nothing answers".to_owned() }
+    }
+
+    /// How long it pauses after each of so many attempts that end like this, at once.
+    fn pauses(schedule: &mut Schedule, count: usize, error: fn() -> ClientError) -> Vec<Duration> {
+        let mut now = 15 * SECOND;
+        let mut next = || {
+            schedule.learn(now, now, &Err(error()));
+            let pause = schedule.due - now;
+            now = schedule.due;
+            Duration::from_nanos(pause)
+        };
+        (0..count).map(|_| next()).collect()
+    }
+
+    #[test]
+    fn a_controller_that_is_away_is_asked_again_soon() {
+        let mut schedule = Schedule::new(Some(MINUTE), 0);
+        assert_eq!(pauses(&mut schedule, 2, unreachable), [RETRY; 2]);
+    }
+
+    #[test]
+    fn a_controller_that_refuses_is_asked_again_when_the_next_renewal_is_due() {
+        let mut schedule = Schedule::new(Some(MINUTE), 0);
+        let refused = || Refusal::BadKey { pid: Pid::FIRST }.into();
+        assert_eq!(pauses(&mut schedule, 2, refused), [MINUTE / RENEWALS_PER_LEASE; 2]);
+    }
+}
