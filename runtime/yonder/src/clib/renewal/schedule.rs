@@ -18,8 +18,12 @@ const LOOKS_PER_LEASE: u32 = 64;
 const LOOK_MIN: Duration = Duration::from_millis(250);
 /// Longest attempt, however long the lease: one that hangs is worth another connection.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
-/// Time after which a renewal that no controller has answered is tried again.
-const RETRY: Duration = Duration::from_millis(250);
+/// Time after which a renewal that no controller has answered is tried again. It doubles each time.
+const RETRY_MIN: Duration = Duration::from_millis(250);
+/// Longest time after which it is tried again.
+const RETRY_MAX: Duration = Duration::from_secs(10);
+/// How often it is tried again in a lease, at least.
+const RETRIES_PER_LEASE: u32 = 16;
 /// The lease that an address space gets which was made at a controller of an earlier release, once a later one serves.
 const LEASE_OF_OLD: Duration = Duration::from_millis(SPACE_LEASE_MS_MAX as u64);
 
@@ -29,12 +33,14 @@ pub(super) struct Schedule {
     lease: Option<Duration>,
     /// When to ask next.
     due: Nanos,
+    /// Attempts since a controller has answered last.
+    unanswered: u32,
 }
 
 impl Schedule {
     /// For a lease that was asked for at `asked`; `None` if the controller knows none yet.
     pub(super) fn new(lease: Option<Duration>, asked: Nanos) -> Self {
-        let mut schedule = Self { lease, due: 0 };
+        let mut schedule = Self { lease, due: 0, unanswered: 0 };
         schedule.due = after(asked, schedule.pause());
         schedule
     }
@@ -55,13 +61,22 @@ impl Schedule {
     pub(super) fn learn(&mut self, asked: Nanos, now: Nanos, outcome: &Result<Option<Duration>, ClientError>) {
         self.due = match outcome {
             Ok(lease) => {
+                self.unanswered = 0;
                 self.lease = *lease;
                 after(asked, self.pause())
             }
-            Err(ClientError::Unreachable { .. }) => after(now, self.pause().min(RETRY)),
+            // A controller that has too many connections may have fewer soon.
+            Err(ClientError::Unreachable { .. } | ClientError::TurnedAway { .. }) => {
+                let pause = RETRY_MIN.saturating_mul(2u32.saturating_pow(self.unanswered)).min(RETRY_MAX);
+                self.unanswered = self.unanswered.saturating_add(1);
+                after(now, pause.min(self.lease() / RETRIES_PER_LEASE))
+            }
             // Another attempt soon would end alike. A later one need not: what has said this may be a controller that
             // another one has taken over from.
-            Err(_) => after(now, self.pause()),
+            Err(_) => {
+                self.unanswered = 0;
+                after(now, self.pause())
+            }
         };
     }
 
@@ -86,6 +101,7 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
     const MINUTE: Duration = Duration::from_secs(60);
+    const DAY: Duration = Duration::from_secs(24 * 60 * 60);
 
     fn nanos(duration: Duration) -> Nanos {
         u64::try_from(duration.as_nanos()).unwrap()
@@ -140,6 +156,11 @@ mod tests {
         ClientError::Unreachable { addresses: "there".to_owned(), cause: "nothing answers".to_owned() }
     }
 
+    fn full() -> ClientError {
+        let cause = "this controller has 4096 connections already: end some first".to_owned();
+        ClientError::TurnedAway { address: "there".to_owned(), cause }
+    }
+
     /// How long it pauses after each of so many attempts that end like this, at once.
     fn pauses(schedule: &mut Schedule, count: usize, error: fn() -> ClientError) -> Vec<Duration> {
         let mut now = 15 * SECOND;
@@ -153,9 +174,18 @@ mod tests {
     }
 
     #[test]
-    fn a_controller_that_is_away_is_asked_again_soon() {
-        let mut schedule = Schedule::new(Some(MINUTE), 0);
-        assert_eq!(pauses(&mut schedule, 2, unreachable), [RETRY; 2]);
+    fn a_controller_that_takes_no_more_connections_is_asked_again_soon_and_ever_more_seldom() {
+        for error in [full, unreachable] {
+            let mut schedule = Schedule::new(Some(MINUTE), 0);
+            let expected = [250, 500, 1000, 2000, 3750, 3750].map(Duration::from_millis);
+            assert_eq!(pauses(&mut schedule, 6, error), expected);
+            schedule.learn(SECOND, SECOND, &Ok(Some(MINUTE)));
+            assert_eq!(pauses(&mut schedule, 1, error), expected[..1], "it begins anew");
+            let mut long = Schedule::new(Some(DAY), 0);
+            assert_eq!(pauses(&mut long, 100, error).last(), Some(&RETRY_MAX));
+            let mut short = Schedule::new(Some(Duration::from_secs(1)), 0);
+            assert!(pauses(&mut short, 100, error).iter().all(|pause| *pause > Duration::from_millis(50)));
+        }
     }
 
     #[test]
