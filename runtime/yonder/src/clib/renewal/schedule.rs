@@ -29,7 +29,7 @@ const LEASE_OF_OLD: Duration = Duration::from_millis(SPACE_LEASE_MS_MAX as u64);
 
 /// When a lease is renewed.
 pub(super) struct Schedule {
-    /// What a controller has told last; `None` if it knows none.
+    /// The shortest that a controller has told; `None` if none has told any.
     lease: Option<Duration>,
     /// When to ask next.
     due: Nanos,
@@ -62,7 +62,10 @@ impl Schedule {
         self.due = match outcome {
             Ok(lease) => {
                 self.unanswered = 0;
-                self.lease = *lease;
+                // No program asks for another lease later, so one that is longer, or not told, is told by a controller
+                // that does not know better, such as one of an earlier release that has taken over. Another one may
+                // follow it.
+                self.lease = [self.lease, *lease].into_iter().flatten().min();
                 after(asked, self.pause())
             }
             // A controller that has too many connections may have fewer soon.
@@ -193,5 +196,21 @@ mod tests {
         let mut schedule = Schedule::new(Some(MINUTE), 0);
         let refused = || Refusal::BadKey { pid: Pid::FIRST }.into();
         assert_eq!(pauses(&mut schedule, 2, refused), [MINUTE / RENEWALS_PER_LEASE; 2]);
+    }
+
+    #[test]
+    fn a_controller_that_does_not_know_the_lease_makes_it_no_longer() {
+        let mut schedule = Schedule::new(Some(MINUTE), 0);
+        let mut pause_after = |lease| {
+            schedule.learn(SECOND, SECOND, &Ok(lease));
+            Duration::from_nanos(schedule.due - SECOND)
+        };
+        // Of a release that knows no leases; and one that has read what such a one has written.
+        assert_eq!(pause_after(None), MINUTE / RENEWALS_PER_LEASE);
+        assert_eq!(pause_after(Some(DAY)), MINUTE / RENEWALS_PER_LEASE);
+        assert_eq!(pause_after(Some(MINUTE / 2)), MINUTE / 2 / RENEWALS_PER_LEASE);
+        let mut old = Schedule::new(None, 0);
+        old.learn(SECOND, SECOND, &Ok(Some(MINUTE)));
+        assert_eq!(Duration::from_nanos(old.due - SECOND), MINUTE / RENEWALS_PER_LEASE);
     }
 }
