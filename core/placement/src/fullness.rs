@@ -14,6 +14,10 @@ use crate::state::State;
 pub(crate) struct Load {
     memory: u64,
     page_bytes: u64,
+    /// Most bytes that may be allocated on it.
+    commit_limit: u64,
+    /// Bytes in use from which on it gets nothing.
+    pressure_high: i128,
     committed: u64,
     /// Bytes of those allocations that have memory already.
     resident: i128,
@@ -47,6 +51,8 @@ impl Fullness {
             let load = Load {
                 memory: facts.memory_bytes,
                 page_bytes: facts.page_bytes,
+                commit_limit: config.commit_limit(facts.memory_bytes),
+                pressure_high: config.pressure_high(facts.memory_bytes).into(),
                 committed: 0,
                 resident: 0,
                 used: used.max(0),
@@ -94,20 +100,35 @@ impl Fullness {
         }
     }
 
+    /// Takes back what [`Fullness::give`] has noted.
+    pub(crate) fn take_back(&mut self, node: NodeId, bytes: u64) {
+        if let Some(load) = self.loads.get_mut(&node) {
+            load.committed = load.committed.saturating_sub(bytes);
+        }
+    }
+
     /// Whether `bytes` more may be allocated in this region at the node.
     pub(crate) fn has_room(&self, node: NodeId, region: u32, bytes: u64) -> bool {
-        self.loads.get(&node).is_some_and(|load| {
-            load.takes_regions
-                && load.reaches(region, self.config.region_bytes)
-                && load.committed.saturating_add(bytes) <= self.config.commit_limit(load.memory)
-                && load.used + load.coming < i128::from(self.config.pressure_high(load.memory))
-        })
+        self.loads.get(&node).is_some_and(|load| load.has_room(region, bytes, self.config.region_bytes))
     }
 
     /// The node for a new region: the emptiest one that has room, so that a space spreads over all nodes.
     pub(crate) fn node_for(&self, region: u32, bytes: u64) -> Option<NodeId> {
-        let with_room = self.loads.iter().filter(|(node, _)| self.has_room(**node, region, bytes));
+        let with_room = self.loads.iter().filter(|(_, load)| load.has_room(region, bytes, self.config.region_bytes));
         with_room.min_by(|(_, a), (_, b)| a.compare_spoken_for(b)).map(|(node, _)| *node)
+    }
+
+    /// Whether all nodes together have room for so many regions from `region` on, of which the last needs `last_bytes`
+    /// alone: else no row of them is found, whatever regions there are.
+    pub(crate) fn have_room_for_row(&self, region: u32, length: u32, last_bytes: u64) -> bool {
+        let region_bytes = self.config.region_bytes;
+        let with_room = self.loads.values().filter(|load| load.has_room(region, last_bytes, region_bytes));
+        let (mut whole, mut fits_last) = (0, false);
+        for left in with_room.map(|load| load.commit_limit - load.committed) {
+            whole += u128::from(left / region_bytes);
+            fits_last |= left % region_bytes >= last_bytes;
+        }
+        whole + u128::from(fits_last) >= length.into()
     }
 
     /// The node to move a region to: the one with the smallest share of its memory in use, if it stays out of pressure.
@@ -117,8 +138,8 @@ impl Fullness {
         let fits = |node: NodeId, load: &Load| {
             node != record.owner
                 && !record.leftovers.contains(&node)
-                && self.has_room(node, region, allocated)
-                && load.used + load.coming + resident <= i128::from(self.config.pressure_high(load.memory))
+                && load.has_room(region, allocated, self.config.region_bytes)
+                && load.used + load.coming + resident <= load.pressure_high
         };
         let fitting = self.loads.iter().filter(|(node, load)| fits(**node, load));
         fitting.min_by(|(_, a), (_, b)| a.compare_used(b)).map(|(node, _)| *node)
@@ -127,7 +148,7 @@ impl Fullness {
     /// Whether the node has so much in use that it must begin to give regions away.
     pub(crate) fn is_pressed(&self, node: NodeId) -> bool {
         let load = &self.loads[&node];
-        load.used - load.leaving >= i128::from(self.config.pressure_high(load.memory))
+        load.used - load.leaving >= load.pressure_high
     }
 
     /// Whether it has, after what is moving now, still more in use than where it may stop.
@@ -140,6 +161,14 @@ impl Fullness {
 impl Load {
     pub(crate) const fn committed(&self) -> u64 {
         self.committed
+    }
+
+    /// Whether `bytes` more may be allocated in this region.
+    fn has_room(&self, region: u32, bytes: u64, region_bytes: u64) -> bool {
+        self.takes_regions
+            && self.reaches(region, region_bytes)
+            && self.committed.saturating_add(bytes) <= self.commit_limit
+            && self.used + self.coming < self.pressure_high
     }
 
     /// Whether the node can name the region's last page.

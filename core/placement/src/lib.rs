@@ -62,6 +62,9 @@ pub use tenants::{TenantReport, TenantView};
 
 /// Most regions that one request can ask for: what one transaction of a store can hold.
 pub const REGIONS_PER_REQUEST_MAX: u64 = 64;
+/// Most regions that one request for regions can ask to avoid. Clients give up after 16, or after 64 if each attempt
+/// is for several regions.
+pub const AVOIDED_PER_REQUEST_MAX: usize = 128;
 /// Most address spaces whose leases are over that one event ends: the rest follow with the next one.
 pub const SPACES_ENDED_PER_EVENT_MAX: usize = 64;
 /// Most requests that wait for nodes at a time.
@@ -74,3 +77,5 @@ pub const TENANTS_PER_REPORT_MAX: usize = 1024;
 pub const TENANTS_PER_ANSWER_MAX: usize = 4096;
 /// Most addresses of one node.
 pub const URLS_MAX: usize = 8;
+
+const _: () = assert!(AVOIDED_PER_REQUEST_MAX as u64 >= 2 * REGIONS_PER_REQUEST_MAX);

@@ -227,7 +227,8 @@ pub enum Request {
         key: Key,
         /// How much will be allocated. More than a region: whole regions, one behind the other.
         bytes: u64,
-        /// Regions that had no room for it.
+        /// Regions that had no room for it, of which there are at most
+        /// [`AVOIDED_PER_REQUEST_MAX`](crate::AVOIDED_PER_REQUEST_MAX).
         avoid: Vec<u32>,
     },
     /// Where a region is: [`Answer::Located`].
@@ -419,6 +420,14 @@ pub enum Refusal {
         bytes: u64,
         /// The most that can be asked for.
         bytes_max: u64,
+    },
+    /// A request that avoids more regions than any needs to.
+    #[error("a request that avoids {avoided} regions is not tried: avoid at most {avoided_max}")]
+    TooManyAvoided {
+        /// How many it avoids.
+        avoided: usize,
+        /// The most that one can avoid.
+        avoided_max: usize,
     },
     /// No such region.
     #[error("address space {pid} has no region {region}: allocate before use")]

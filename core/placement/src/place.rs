@@ -2,14 +2,18 @@
 //! for a large one.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
-use crate::REGIONS_PER_REQUEST_MAX;
 use crate::controller::Controller;
 use crate::fullness::Fullness;
 use crate::live::Usage;
 use crate::message::{Answer, Placement, Refusal};
 use crate::names::{NodeId, Pid};
 use crate::record::{Presence, RegionRecord};
+use crate::{AVOIDED_PER_REQUEST_MAX, REGIONS_PER_REQUEST_MAX};
+
+#[cfg(test)]
+mod tests;
 
 /// The first region of a space. Nothing is at address 0, nor near it.
 const REGION_FIRST: u32 = 1;
@@ -38,6 +42,10 @@ impl Controller {
         let bytes_max = self.config.region_bytes.saturating_mul(REGIONS_PER_REQUEST_MAX);
         if bytes == 0 || bytes > bytes_max {
             return Placing::Done(Answer::Refused(Refusal::BadLength { bytes, bytes_max }));
+        }
+        if avoid.len() > AVOIDED_PER_REQUEST_MAX {
+            let (avoided, avoided_max) = (avoid.len(), AVOIDED_PER_REQUEST_MAX);
+            return Placing::Done(Answer::Refused(Refusal::TooManyAvoided { avoided, avoided_max }));
         }
         let avoid: BTreeSet<u32> = avoid.iter().copied().collect();
         let Some(parts) = self.find_parts(pid, bytes, &avoid) else {
@@ -85,31 +93,35 @@ impl Controller {
         if bytes > self.config.region_bytes {
             return self.find_row(pid, bytes, avoid, fullness);
         }
-        let existing =
-            self.state.regions_of(pid).filter(|(region, _)| !avoid.contains(region)).find_map(|(region, _)| {
-                self.part_in_existing(pid, region, bytes, self.config.region_bytes - bytes, &fullness)
-            });
+        let on_pages = self.on_pages(bytes);
+        // A node that has no room in the first region has none in any.
+        fullness.node_for(REGION_FIRST, on_pages)?;
+        let allocated_max = self.config.region_bytes - bytes;
+        let existing = self
+            .state
+            .regions_of(pid)
+            .filter(|(region, _)| !avoid.contains(region))
+            .find_map(|(region, record)| self.part_of(pid, region, record, on_pages, allocated_max, &fullness));
         let part = existing.or_else(|| {
             let taken = |region: &u32| self.state.regions.contains_key(&(pid, *region)) || avoid.contains(region);
             let region = (REGION_FIRST..u32::MAX).find(|region| !taken(region))?;
-            let node = fullness.node_for(region, self.on_pages(bytes))?;
-            Some(Part { region, node, bytes: self.on_pages(bytes) })
+            let node = fullness.node_for(region, on_pages)?;
+            Some(Part { region, node, bytes: on_pages })
         });
         part.map(|part| vec![part])
     }
 
     /// A part of `bytes` in a region that exists, if it has at most `allocated_max` allocated and its node has room.
-    fn part_in_existing(
+    fn part_of(
         &self,
         pid: Pid,
         region: u32,
+        record: &RegionRecord,
         bytes: u64,
         allocated_max: u64,
         fullness: &Fullness,
     ) -> Option<Part> {
-        let record = self.state.regions.get(&(pid, region))?;
         let allocated = self.usage[&(pid, region)].allocated(self.config.region_bytes);
-        let bytes = self.on_pages(bytes);
         let fits = record.is_stable()
             && allocated <= allocated_max
             && allocated + bytes <= self.config.region_bytes
@@ -118,48 +130,59 @@ impl Controller {
     }
 
     /// The lowest row of regions that are new or empty, for more than one region can hold.
-    fn find_row(&self, pid: Pid, bytes: u64, avoid: &BTreeSet<u32>, fullness: Fullness) -> Option<Vec<Part>> {
+    ///
+    /// Rows are tried from the lowest on, each from where the one before it has failed; those with a region that can be
+    /// in no row are passed over.
+    fn find_row(&self, pid: Pid, bytes: u64, avoid: &BTreeSet<u32>, mut fullness: Fullness) -> Option<Vec<Part>> {
         let region_bytes = self.config.region_bytes;
         let length = u32::try_from(bytes.div_ceil(region_bytes)).ok()?;
+        let last_bytes = self.on_pages(bytes - u64::from(length - 1) * region_bytes);
+        if !fullness.have_room_for_row(REGION_FIRST, length, last_bytes) {
+            return None;
+        }
+        let is_blocked = |(region, record): &(u32, &RegionRecord)| {
+            self.part_of(pid, *region, record, last_bytes, 0, &fullness).is_none()
+        };
+        let existing = self.state.regions_of(pid).filter(is_blocked).map(|(region, _)| region);
+        let mut blocked: Vec<u32> = existing.chain(avoid.iter().copied()).collect();
+        blocked.sort_unstable();
+        let mut blocked = blocked.into_iter().peekable();
         let mut start = REGION_FIRST;
-        // Each start that fails leads past another region, so after so many all of them are behind.
-        for _ in 0..=self.state.regions_of(pid).count() + avoid.len() {
-            match self.try_row(pid, start, length, bytes, avoid, fullness.clone()) {
+        loop {
+            while let Some(region) = blocked.next_if(|region| *region < start.saturating_add(length)) {
+                start = start.max(region.checked_add(1)?);
+            }
+            let row = start..start.checked_add(length)?;
+            match self.try_row(pid, row, last_bytes, &mut fullness) {
                 Ok(parts) => return Some(parts),
-                Err(blocked) => start = blocked.checked_add(1)?,
+                // What another region's part has taken is free in a row that begins behind that region.
+                Err(region) if self.state.regions.contains_key(&(pid, region)) => start = region + 1,
+                // No node that reaches it has room for one region more than are before it: no later row fits either.
+                Err(_) => return None,
             }
         }
-        None
     }
 
-    /// The row that begins at `start`, or the first region that cannot be part of it.
-    fn try_row(
-        &self,
-        pid: Pid,
-        start: u32,
-        length: u32,
-        bytes: u64,
-        avoid: &BTreeSet<u32>,
-        mut fullness: Fullness,
-    ) -> Result<Vec<Part>, u32> {
-        let mut left = bytes;
-        let mut parts = Vec::new();
-        for region in start..start.checked_add(length).ok_or(start)? {
-            let bytes = left.min(self.config.region_bytes);
-            let part = if avoid.contains(&region) {
-                None
-            } else if self.state.regions.contains_key(&(pid, region)) {
-                self.part_in_existing(pid, region, bytes, 0, &fullness)
-            } else {
-                let node = fullness.node_for(region, self.on_pages(bytes));
-                node.map(|node| Part { region, node, bytes: self.on_pages(bytes) })
+    /// The parts of a row, or the first region that cannot be one. All parts but the last have a whole region.
+    /// `fullness` is as before.
+    fn try_row(&self, pid: Pid, row: Range<u32>, last_bytes: u64, fullness: &mut Fullness) -> Result<Vec<Part>, u32> {
+        let mut parts = Vec::with_capacity(row.len());
+        let mut failed = None;
+        for region in row.clone() {
+            let bytes = if region + 1 == row.end { last_bytes } else { self.config.region_bytes };
+            let part = match self.state.regions.get(&(pid, region)) {
+                Some(record) => self.part_of(pid, region, record, bytes, 0, fullness),
+                None => fullness.node_for(region, bytes).map(|node| Part { region, node, bytes }),
             };
-            let part = part.ok_or(region)?;
+            let Some(part) = part else {
+                failed = Some(region);
+                break;
+            };
             fullness.give(part.node, part.bytes);
-            left -= bytes;
             parts.push(part);
         }
-        Ok(parts)
+        parts.iter().for_each(|part| fullness.take_back(part.node, part.bytes));
+        failed.map_or(Ok(parts), Err)
     }
 
     /// What an allocation of `bytes` takes on the pages of any node.

@@ -7,6 +7,7 @@ use crate::*;
 mod moves;
 
 mod askers;
+mod hostile;
 mod leases;
 mod listing;
 mod spreading;

@@ -11,7 +11,7 @@ use yonder_identity::Stream;
 
 /// Longest line in bytes: a report of some ten thousand regions.
 pub(crate) const LINE_BYTES_MAX: usize = 4 << 20;
-/// Longest line of those who are no nodes: an allocation that avoids some thousand regions.
+/// Longest line of those who are no nodes: more than ten times what any request needs.
 pub(crate) const CLIENT_LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes of a line that count in no budget: nearly all lines have less.
 const LINE_BYTES_FREE: usize = 4 << 10;
