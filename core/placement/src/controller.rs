@@ -18,7 +18,7 @@ use crate::message::{Answer, Command, NodeReport, Outcome, Registration, Request
 use crate::names::{ClusterId, MoveId, NodeId, Pid};
 use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, Record, RecordKey};
 use crate::state::State;
-use crate::{SPACES_ENDED_PER_EVENT_MAX, URLS_MAX, WAITING_MAX};
+use crate::{NODE_MEMORY_BYTES_MAX, SPACES_ENDED_PER_EVENT_MAX, URLS_MAX, WAITING_MAX};
 
 /// Changes of records at which no further space is ended by the same event: each has one for every node that knows it.
 const CHANGES_OF_ENDS_MAX: usize = 1024;
@@ -177,6 +177,10 @@ impl Controller {
         }
         if facts.memory_bytes == 0 {
             return Err("a node without memory is of no use: type a --memory".to_owned());
+        }
+        if facts.memory_bytes > NODE_MEMORY_BYTES_MAX {
+            let most = yonder_units::format_bytes(NODE_MEMORY_BYTES_MAX);
+            return Err(format!("a node cannot have more than {most} of memory: type a smaller --memory"));
         }
         Ok(())
     }

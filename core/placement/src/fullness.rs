@@ -3,6 +3,7 @@
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use crate::NODE_MEMORY_BYTES_MAX;
 use crate::config::Config;
 use crate::live::{Link, Live, Usage};
 use crate::names::{NodeId, Pid};
@@ -182,7 +183,8 @@ impl Load {
         self.used + (i128::from(self.committed) - self.resident).max(0)
     }
 
-    /// Which of two nodes has the smaller share of its memory spoken for.
+    /// Which of two nodes has the smaller share of its memory spoken for. Both have room, and memory of at most
+    /// [`NODE_MEMORY_BYTES_MAX`], so the products are far from their bound.
     fn compare_spoken_for(&self, other: &Self) -> Ordering {
         let share = self.spoken_for() * i128::from(other.memory);
         share.cmp(&(other.spoken_for() * i128::from(self.memory)))
@@ -193,3 +195,7 @@ impl Load {
         share.cmp(&((other.used + other.coming) * i128::from(self.memory)))
     }
 }
+
+// Bytes in use, which are fewer than a node's memory if it has room, and those allocated, as the other one's memory.
+const _: () =
+    assert!((NODE_MEMORY_BYTES_MAX as i128 + u64::MAX as i128).checked_mul(NODE_MEMORY_BYTES_MAX as i128).is_some());

@@ -77,5 +77,7 @@ pub const TENANTS_PER_REPORT_MAX: usize = 1024;
 pub const TENANTS_PER_ANSWER_MAX: usize = 4096;
 /// Most addresses of one node.
 pub const URLS_MAX: usize = 8;
+/// Most bytes of memory of one node: more than any machine has.
+pub const NODE_MEMORY_BYTES_MAX: u64 = 1 << 50;
 
 const _: () = assert!(AVOIDED_PER_REQUEST_MAX as u64 >= 2 * REGIONS_PER_REQUEST_MAX);
