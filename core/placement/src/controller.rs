@@ -387,7 +387,7 @@ impl Controller {
     fn end_spaces(&mut self, now: Nanos, clock: Nanos) {
         self.leases.look(now, clock);
         while self.actions.expired.len() < SPACES_ENDED_PER_EVENT_MAX
-            && self.actions.changes.len() < CHANGES_OF_ENDS_MAX
+            && self.state.changes_made() < CHANGES_OF_ENDS_MAX
             && let Some(pid) = self.leases.over()
         {
             self.destroy_space(pid);

@@ -85,6 +85,11 @@ impl State {
         self.changes.push(Change::DeleteRegions(pid));
     }
 
+    /// How many changes there are since they were taken.
+    pub(crate) fn changes_made(&self) -> usize {
+        self.changes.len()
+    }
+
     /// The changes since the last call, oldest first.
     pub(crate) fn take_changes(&mut self) -> Vec<Change> {
         mem::take(&mut self.changes)

@@ -231,3 +231,34 @@ fn a_renewal_that_came_in_time_counts_however_much_was_before_it() {
     let renewed = scene.controller.handle_late(renew, came, 11 * LEASE);
     assert_eq!(renewed.answers, [(Ticket(1), RENEWED)]);
 }
+
+/// Once the bound looked at changes that are only there when the event is done.
+#[test]
+fn spaces_that_many_nodes_know_end_in_turns_by_how_much_changes() {
+    const NODES: u64 = 40;
+    let node = |node| Record::Node(NodeRecord { facts: facts(node, 100), duty: Duty::Serving });
+    let mut records: Vec<Record> = (1..=NODES).map(node).collect();
+    for of in 0..u32::try_from(SPACES_ENDED_PER_EVENT_MAX).unwrap() {
+        let pid = Pid(Pid::FIRST.0 + of);
+        let space = SpaceRecord { keys: keys(u128::from(of) + 1), maker: None, lease_ms: LEASE_MS };
+        records.push(Record::Space { pid, space });
+        let presence = |node| Presence::Ready(capabilities(node));
+        records.extend((1..=NODES).map(|node| Record::Presence { pid, node: NodeId(node), presence: presence(node) }));
+    }
+    let mut scene = Scene::new();
+    let config = Config { lease: 100 * LEASE, ..config() };
+    scene.controller = Controller::restore(config, ClusterId(7), records, 0).unwrap();
+    assert_eq!(scene.pass(LEASE - 1).expired, []);
+    scene.now += 1;
+    let (mut ended, mut turns) = (0, 0);
+    while ended < SPACES_ENDED_PER_EVENT_MAX {
+        assert!(scene.controller.next_deadline() <= Some(scene.now), "the rest is due at once");
+        let actions = scene.handle(Event::Tick);
+        // Its record, its regions, and what each node knows of it.
+        let of_one = 2 + usize::try_from(NODES).unwrap();
+        assert!(actions.changes.len() < 1024 + of_one, "{} changes in one event", actions.changes.len());
+        (ended, turns) = (ended + actions.expired.len(), turns + 1);
+        assert!(!actions.expired.is_empty(), "it stands still");
+    }
+    assert_eq!((ended, turns), (64, 3));
+}
