@@ -50,7 +50,9 @@ impl EmbeddedStore {
                     Write::Put { key, value } => drop(table.insert(key.as_str(), value.as_slice())?),
                     Write::Delete { key } => drop(table.remove(key.as_str())?),
                     Write::DeletePrefix { prefix } => {
-                        table.retain(|key, _| !key.starts_with(prefix.as_str()))?;
+                        // Keys are ASCII, so all that begin so are before this.
+                        let end = format!("{prefix}{}", char::MAX);
+                        table.retain_in(prefix.as_str()..end.as_str(), |_, _| false)?;
                     }
                 }
             }

@@ -25,7 +25,11 @@ impl Store for MemoryStore {
             match write {
                 Write::Put { key, value } => drop(records.insert(key.clone(), value.clone())),
                 Write::Delete { key } => drop(records.remove(key)),
-                Write::DeletePrefix { prefix } => records.retain(|key, _| !key.starts_with(prefix)),
+                Write::DeletePrefix { prefix } => {
+                    let found = records.range(prefix.clone()..).map(|(key, _)| key);
+                    let found: Vec<String> = found.take_while(|key| key.starts_with(prefix)).cloned().collect();
+                    found.iter().for_each(|key| drop(records.remove(key)));
+                }
             }
         }
         Ok(())

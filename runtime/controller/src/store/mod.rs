@@ -17,6 +17,7 @@ pub use memory::MemoryStore;
 #[cfg(not(feature = "etcd"))]
 pub use without_etcd::EtcdStore;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -161,38 +162,35 @@ pub(crate) fn commit(store: &mut dyn Store, changes: &[Change]) -> Result<(), St
 
 /// The writes for some changes: in order, and for each key only the last.
 fn writes(changes: &[Change]) -> Vec<Write> {
-    let mut writes: Vec<Write> = Vec::with_capacity(changes.len());
-    for change in changes {
-        let write = match change {
-            Change::Put(record) => {
-                let value = serde_json::to_vec(record).expect("a record has only text keys");
-                Write::Put { key: record.key().to_string(), value }
-            }
-            Change::Delete(key) => Write::Delete { key: key.to_string() },
-            Change::DeleteRegions(pid) => Write::DeletePrefix { prefix: RecordKey::regions_of(*pid) },
+    let (mut keys, mut spaces) = (BTreeSet::new(), BTreeSet::new());
+    let mut is_last_of = |change: &Change| {
+        let key = match change {
+            Change::Put(record) => record.key(),
+            Change::Delete(key) => *key,
+            Change::DeleteRegions(pid) => return spaces.insert(*pid),
         };
-        writes.retain(|earlier| !write.covers(earlier));
-        writes.push(write);
-    }
+        !matches!(key, RecordKey::Region(pid, _) if spaces.contains(&pid)) && keys.insert(key)
+    };
+    let mut writes: Vec<Write> = changes.iter().rev().filter(|change| is_last_of(change)).map(write).collect();
+    writes.reverse();
     writes
 }
 
-impl Write {
-    /// Whether nothing is left of `earlier` after this.
-    fn covers(&self, earlier: &Self) -> bool {
-        let key = match earlier {
-            Self::Put { key, .. } | Self::Delete { key } => key,
-            Self::DeletePrefix { prefix } => prefix,
-        };
-        match self {
-            Self::Put { key: own, .. } | Self::Delete { key: own } => own == key,
-            Self::DeletePrefix { prefix } => key.starts_with(prefix),
+fn write(change: &Change) -> Write {
+    match change {
+        Change::Put(record) => {
+            let value = serde_json::to_vec(record).expect("a record has only text keys");
+            Write::Put { key: record.key().to_string(), value }
         }
+        Change::Delete(key) => Write::Delete { key: key.to_string() },
+        Change::DeleteRegions(pid) => Write::DeletePrefix { prefix: RecordKey::regions_of(*pid) },
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::time::Instant;
+
     use yonder_placement::{Key, Keys, NodeId, Pid, RegionRecord, SpaceRecord};
 
     use super::*;
@@ -219,6 +217,54 @@ mod tests {
         assert_eq!(writes[2], Write::DeletePrefix { prefix: "region/80000000/".to_owned() });
     }
 
+    /// Every sequence of some changes, up to a length, comes to the same as they do one after the other.
+    #[test]
+    fn writes_come_to_what_the_changes_do() {
+        let (a, b) = (Pid::FIRST, Pid(Pid::FIRST.0 + 1));
+        let space = RecordKey::Space(a);
+        let changes = [
+            region(a, 1, 1),
+            region(a, 1, 2),
+            region(a, 2, 1),
+            region(b, 1, 1),
+            Change::Delete(RecordKey::Region(a, 1)),
+            Change::Delete(space),
+            Change::DeleteRegions(a),
+        ];
+        let begin = || {
+            let mut store = MemoryStore::default();
+            commit(&mut store, &[region(a, 1, 9), region(a, 3, 9), region(b, 1, 9), region(b, 2, 9)]).unwrap();
+            store
+        };
+        for number in 0..changes.len().pow(4) {
+            let digits = (0..4).map(|digit| number / changes.len().pow(digit) % changes.len());
+            let sequence: Vec<Change> = digits.map(|digit| changes[digit].clone()).collect();
+            let (mut one_by_one, mut together) = (begin(), begin());
+            sequence.iter().for_each(|change| commit(&mut one_by_one, std::slice::from_ref(change)).unwrap());
+            commit(&mut together, &sequence).unwrap();
+            assert_eq!(one_by_one.scan("").unwrap(), together.scan("").unwrap(), "{sequence:?}");
+            let key = |write| match write {
+                Write::Put { key, .. } | Write::Delete { key } | Write::DeletePrefix { prefix: key } => key,
+            };
+            let mut keys: Vec<String> = writes(&sequence).into_iter().map(key).collect();
+            keys.sort_unstable();
+            assert!(keys.windows(2).all(|pair| pair[0] != pair[1]), "{sequence:?}");
+        }
+    }
+
+    /// Once each change was compared with all before it, which took minutes.
+    #[test]
+    fn many_changes_take_no_time() {
+        let begun = Instant::now();
+        let change = |number: u32| match number % 3 {
+            0 => region(Pid(Pid::FIRST.0 + number / 7), number, 1),
+            1 => Change::Delete(RecordKey::Presence(Pid(Pid::FIRST.0 + number), NodeId(1))),
+            _ => Change::DeleteRegions(Pid(Pid::FIRST.0 + number / 7)),
+        };
+        assert!(writes(&(0..200_000).map(change).collect::<Vec<_>>()).len() > 60_000);
+        assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    }
+
     /// What every store must do.
     pub(super) fn keeps_what_it_is_told(store: &mut dyn Store) {
         let keys = Keys { owner: Key(3), read_write: Key(2), read: Key(1) };
@@ -233,7 +279,13 @@ mod tests {
         let found = store.scan("region/").unwrap();
         assert_eq!(found.len(), 2);
         assert!(String::from_utf8_lossy(&found[1].1).contains("0000000000000006"));
+        // Those of its neighbours are not meant.
+        let neighbours = [Pid(Pid::FIRST.0 - 1), Pid(Pid::FIRST.0 + 1)].map(|pid| region(pid, u32::MAX, 7));
+        commit(store, &neighbours).unwrap();
         commit(store, &[Change::DeleteRegions(Pid::FIRST)]).unwrap();
+        assert_eq!(store.scan("region/").unwrap().len(), 2);
+        let end = |pid: u32| Change::DeleteRegions(Pid(pid));
+        commit(store, &[end(Pid::FIRST.0 - 1), end(Pid::FIRST.0 + 1)]).unwrap();
         assert_eq!(load(store, "here").unwrap(), [space]);
         store.announce("node", b"there", Duration::from_secs(3)).unwrap();
     }
