@@ -5,7 +5,7 @@
 //! A request that needs a node to make a space first waits in `waiting`, and is handled from its beginning again when
 //! that node has answered or is lost: nothing is decided for it before.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use yonder_units::Nanos;
 
@@ -18,6 +18,7 @@ use crate::message::{Answer, Command, NodeReport, Outcome, Registration, Request
 use crate::names::{ClusterId, MoveId, NodeId, Pid};
 use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, Record, RecordKey};
 use crate::state::State;
+use crate::strays;
 use crate::{NODE_MEMORY_BYTES_MAX, SPACES_ENDED_PER_EVENT_MAX, URLS_MAX, WAITING_MAX};
 
 /// Changes of records at which no further space is ended by the same event: each has one for every node that knows it.
@@ -36,7 +37,8 @@ pub enum Event {
         facts: Registration,
         /// How full it is.
         report: NodeReport,
-        /// The address spaces that it has.
+        /// The address spaces that it has. One that names more than [`NODE_SPACES_MAX`](crate::NODE_SPACES_MAX) is no
+        /// true node: its connection is closed, and nothing is noted of it.
         spaces: Vec<Pid>,
     },
     /// A node says how full it is.
@@ -243,7 +245,10 @@ impl Controller {
         );
         match event {
             Event::Registered { facts, report, spaces } => self.register(facts, &report, &spaces, now),
-            Event::Reported(node, report) => self.report(node, &report, now),
+            Event::Reported(node, report) => {
+                self.report(node, &report, now);
+                self.end_strays(node);
+            }
             Event::Answered(node, outcome) => self.answered(node, outcome, now),
             Event::Disconnected(node) => self.disconnected(node),
             Event::Asked(ticket, asker, request) => self.ask(ticket, asker, request),
@@ -307,6 +312,10 @@ impl Controller {
 
     fn register(&mut self, facts: Registration, report: &NodeReport, spaces: &[Pid], now: Nanos) {
         let node = facts.node;
+        if strays::are_too_many(spaces) {
+            self.disconnected(node);
+            return self.actions.closed.push(node);
+        }
         let duty = self.state.nodes.get(&node).map_or(Duty::Serving, |record| record.duty);
         let record = NodeRecord { facts, duty };
         if self.state.nodes.get(&node) != Some(&record) {
@@ -314,13 +323,7 @@ impl Controller {
         }
         self.live.insert(node, Live::silent(now));
         self.report(node, report, now);
-        // Spaces that ended, or were given up with the node, while it was away. It is noted, so that the node ends them
-        // before it makes one of them anew, even if it goes away again first: it may have parts of regions.
-        for pid in spaces.iter().filter(|pid| pid.is_of_controller()) {
-            if !self.state.presences.contains_key(&(*pid, node)) {
-                self.state.put_presence(*pid, node, Presence::Ending);
-            }
-        }
+        self.find_strays(node, spaces);
         self.repeat_commands(node);
     }
 
@@ -363,7 +366,7 @@ impl Controller {
 
     fn disconnected(&mut self, node: NodeId) {
         if let Some(live) = self.live.get_mut(&node).filter(|live| live.link == Link::Connected) {
-            live.link = Link::Silent;
+            live.end_link(Link::Silent);
         }
     }
 
@@ -374,7 +377,7 @@ impl Controller {
             if self.is_connected(*node) {
                 self.actions.closed.push(*node);
             }
-            self.live.get_mut(node).expect("it is in the map").link = Link::Lost;
+            self.live.get_mut(node).expect("it is in the map").end_link(Link::Lost);
         }
         // Only now, so that what is asked again does not go to another node that is lost too.
         for node in ended {
@@ -447,7 +450,7 @@ fn end_spaces_without_record(state: &mut State) {
     for (pid, node) in orphans {
         state.put_presence(pid, node, Presence::Ending);
     }
-    let regions: Vec<Pid> =
+    let regions: BTreeSet<Pid> =
         state.regions.keys().map(|(pid, _)| *pid).filter(|pid| !state.spaces.contains_key(pid)).collect();
     for pid in regions {
         state.delete_regions(pid);

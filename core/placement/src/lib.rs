@@ -37,6 +37,7 @@ mod record;
 mod requests;
 mod rights;
 mod state;
+mod strays;
 mod tenants;
 mod views;
 
@@ -77,6 +78,11 @@ pub const TENANTS_PER_REPORT_MAX: usize = 1024;
 pub const TENANTS_PER_ANSWER_MAX: usize = 4096;
 /// Most addresses of one node.
 pub const URLS_MAX: usize = 8;
+/// Most address spaces of controllers that one node can have: twice as many as it makes, because it names also those
+/// that are just ending.
+pub const NODE_SPACES_MAX: usize = 1 << 17;
+/// Most address spaces that a node has not ended yet for more of those that it should not have to be noted.
+pub const STRAYS_NOTED_MAX: usize = 4096;
 /// Most bytes of memory of one node: more than any machine has.
 pub const NODE_MEMORY_BYTES_MAX: u64 = 1 << 50;
 

@@ -1,8 +1,11 @@
 //! What nodes say of themselves, and is forgotten with the controller: [`Live`] of a node, [`Usage`] of a region.
 
+use std::collections::BTreeSet;
+
 use yonder_units::Nanos;
 
 use crate::message::{NodeReport, RegionReport};
+use crate::names::Pid;
 use crate::tenants::LiveTenants;
 
 /// How a node is.
@@ -27,12 +30,21 @@ pub(crate) struct Live {
     pub(crate) moved_bytes: i128,
     /// Its tenants, as it last said.
     pub(crate) tenants: LiveTenants,
+    /// Address spaces that it has and should not, and that are not noted yet; none if it is not connected.
+    pub(crate) strays: BTreeSet<Pid>,
 }
 
 impl Live {
     /// A node that was there when the controller stopped.
     pub(crate) fn silent(lease_until: Nanos) -> Self {
-        Self { link: Link::Silent, lease_until, free_bytes: None, moved_bytes: 0, tenants: LiveTenants::default() }
+        let (tenants, strays) = (LiveTenants::default(), BTreeSet::new());
+        Self { link: Link::Silent, lease_until, free_bytes: None, moved_bytes: 0, tenants, strays }
+    }
+
+    /// It is not connected any more. What it has it names when it connects again.
+    pub(crate) fn end_link(&mut self, link: Link) {
+        self.link = link;
+        self.strays = BTreeSet::new();
     }
 
     /// Takes a report of the node, which renews its lease.
@@ -102,7 +114,6 @@ impl Usage {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::names::Pid;
 
     #[test]
     fn what_was_given_counts_until_the_second_report() {

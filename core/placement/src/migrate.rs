@@ -92,9 +92,9 @@ impl Controller {
         unsent
     }
 
-    /// Tells the node to make the space, unless it was told.
+    /// Tells the node to make the space, unless it was told; first to end what it has of an earlier time.
     pub(crate) fn begin_space(&mut self, pid: Pid, node: NodeId) {
-        if !self.state.presences.contains_key(&(pid, node)) {
+        if !self.state.presences.contains_key(&(pid, node)) && !self.end_if_stray(pid, node) {
             self.state.put_presence(pid, node, Presence::Creating);
             let create = self.create_order(pid);
             self.command(node, create);

@@ -128,8 +128,11 @@ impl Controller {
     pub(crate) fn destroy_space(&mut self, pid: Pid) -> Answer {
         self.state.delete(RecordKey::Space(pid));
         self.leases.forget(pid);
+        let regions: Vec<u32> = self.state.regions_of(pid).map(|(region, _)| region).collect();
         self.state.delete_regions(pid);
-        self.usage.retain(|(of, _), _| *of != pid);
+        for region in regions {
+            self.usage.remove(&(pid, region));
+        }
         let nodes: Vec<NodeId> = self
             .state
             .presences

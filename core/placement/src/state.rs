@@ -81,7 +81,10 @@ impl State {
 
     /// Removes all regions of a space.
     pub(crate) fn delete_regions(&mut self, pid: Pid) {
-        self.regions.retain(|(of, _), _| *of != pid);
+        let regions: Vec<u32> = self.regions_of(pid).map(|(region, _)| region).collect();
+        for region in regions {
+            self.regions.remove(&(pid, region));
+        }
         self.changes.push(Change::DeleteRegions(pid));
     }
 

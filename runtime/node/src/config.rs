@@ -29,6 +29,9 @@ const PAGE_BYTES_MIN: u64 = 4 << 10;
 /// Most address spaces of clients.
 const SPACES_MAX: usize = 1 << 16;
 
+// A controller takes the registration of a node that has all of them, and is ending as many.
+const _: () = assert!(2 * SPACES_MAX <= yonder_placement::NODE_SPACES_MAX);
+
 /// What a node serves, and where.
 #[derive(Clone, Debug)]
 pub struct NodeConfig {

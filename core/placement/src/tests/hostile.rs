@@ -39,3 +39,112 @@ fn a_node_with_more_memory_than_any_machine_is_not_admitted() {
     let pid = scene.create();
     assert_eq!(scene.placed(pid, 3 * REGION), [(1, 1), (2, 2), (3, 4)]);
 }
+
+/// The numbers of address spaces of a controller that has made `count`.
+fn numbers(count: usize) -> Vec<Pid> {
+    (0..u32::try_from(count).unwrap()).map(|of| Pid(Pid::FIRST.0 + of)).collect()
+}
+
+fn registered(node: u64, spaces: &[Pid]) -> Event {
+    let facts = facts(node, 4);
+    let report = NodeReport { free_bytes: facts.memory_bytes, ..NodeReport::default() };
+    Event::Registered { facts, report, spaces: spaces.to_vec() }
+}
+
+/// The address spaces that a node is told to end.
+fn to_end(actions: &Actions) -> Vec<Pid> {
+    let of = |(_, command): &(NodeId, Command)| match command {
+        Command::DestroySpace { pid } => *pid,
+        other => panic!("{other:?}"),
+    };
+    actions.commands.iter().map(of).collect()
+}
+
+#[test]
+fn spaces_that_a_node_invents_are_noted_in_turns_and_only_when_it_has_ended_those_before() {
+    let mut scene = Scene::new();
+    let first = scene.controller.handle(registered(1, &numbers(NODE_SPACES_MAX)), 0);
+    let told = to_end(&first);
+    assert_eq!(told, numbers(STRAYS_NOTED_MAX));
+    assert_eq!(first.changes.len(), STRAYS_NOTED_MAX + 2, "the cluster's record and the node's besides");
+    // However often it says so, and whatever it calls them.
+    assert_eq!(scene.report(1, 0, &[]), Actions::default());
+    let others: Vec<Pid> = numbers(NODE_SPACES_MAX).iter().map(|pid| Pid(pid.0 + 1_000_000)).collect();
+    let again = scene.controller.handle(registered(1, &others), 0);
+    assert_eq!((again.changes.len(), to_end(&again).len()), (0, STRAYS_NOTED_MAX));
+    scene.handle(Event::Answered(NodeId(1), Outcome::SpaceDestroyed { pid: told[0] }));
+    assert_eq!(to_end(&scene.report(1, 0, &[])), [others[0]]);
+    // One that is away, or lost, costs no memory.
+    scene.handle(Event::Disconnected(NodeId(1)));
+    assert!(scene.controller.live[&NodeId(1)].strays.is_empty());
+}
+
+#[test]
+fn a_node_that_has_more_spaces_than_any_is_cut_off() {
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    let too_many = numbers(NODE_SPACES_MAX + 1);
+    for node in [1, 2] {
+        let actions = scene.handle(registered(node, &too_many));
+        assert_eq!(actions, Actions { closed: vec![NodeId(node)], ..Actions::default() });
+        assert_eq!(scene.conditions(), [(1, NodeCondition::Silent)]);
+    }
+    // Those that a node makes by itself are not the controller's.
+    let own: Vec<Pid> = too_many.iter().map(|pid| Pid(pid.0 - Pid::FIRST.0)).collect();
+    assert_eq!(to_end(&scene.handle(registered(1, &own))), []);
+    assert_eq!(scene.conditions(), [(1, NodeCondition::Serving)]);
+}
+
+/// A true node that was away for so long that all it has was given up, and goes away, and its controller too, before it
+/// has ended it.
+#[test]
+fn all_that_a_node_should_not_have_ends_however_much_it_is() {
+    let mut scene = Scene::new();
+    let mut has = numbers(STRAYS_NOTED_MAX + 5);
+    scene.register(2, 4);
+    let pid = scene.create();
+    assert_eq!(scene.placed(pid, REGION), [(1, 2)]);
+    let mut waiting = to_end(&scene.handle(registered(1, &has)));
+    for turn in 0.. {
+        assert!(turn < 20, "{} are left", has.len());
+        // It ends a half, and what was to be said of the others is lost.
+        for pid in waiting.drain(..).take(STRAYS_NOTED_MAX / 2) {
+            has.retain(|other| *other != pid);
+            scene.handle(Event::Answered(NodeId(1), Outcome::SpaceDestroyed { pid }));
+        }
+        match turn % 3 {
+            0 => {
+                scene.handle(Event::Disconnected(NodeId(1)));
+            }
+            1 => scene.restart(),
+            _ => {}
+        }
+        waiting = to_end(&scene.handle(registered(1, &has)));
+        assert!(waiting.iter().all(|pid| has.contains(pid)));
+        if has.is_empty() {
+            break;
+        }
+    }
+    let is_of_node = |record: &Record| matches!(record.key(), RecordKey::Presence(_, NodeId(1)));
+    assert!(!scene.records.iter().any(is_of_node), "{:?}", scene.records);
+}
+
+#[test]
+fn a_space_that_waits_to_be_ended_at_a_node_is_not_made_there_before() {
+    let mut scene = Scene::new();
+    let next_pid = *numbers(STRAYS_NOTED_MAX + 1).last().unwrap();
+    let cluster = ClusterRecord { id: ClusterId(7), region_bytes: REGION, next_pid, next_move: MoveId(1) };
+    scene.controller = Controller::restore(config(), ClusterId(7), [Record::Cluster(cluster)], 0).unwrap();
+    let pid = scene.create();
+    assert_eq!(pid, next_pid);
+    let ends = scene.handle(registered(1, &numbers(STRAYS_NOTED_MAX + 1)));
+    assert!(!to_end(&ends).contains(&pid), "it is not its turn");
+    let place = scene.ask(Request::PlaceRegion { pid, key: keys(1).owner, bytes: 1, avoid: Vec::new() });
+    assert_eq!(place.commands, [(NodeId(1), Command::DestroySpace { pid })]);
+    assert_eq!(scene.report(1, 4 * REGION, &[]).commands, []);
+    let ended = scene.handle(Event::Answered(NodeId(1), Outcome::SpaceDestroyed { pid }));
+    assert_eq!(ended.commands, [(NodeId(1), Command::CreateSpace { pid, tenant: None })]);
+    let made = Outcome::SpaceCreated { pid, capabilities: capabilities(1) };
+    let made = scene.handle(Event::Answered(NodeId(1), made));
+    assert!(matches!(&made.answers[..], [(_, Answer::Placed { regions })] if regions[0].node == NodeId(1)));
+}
