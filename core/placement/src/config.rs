@@ -2,6 +2,8 @@
 
 use yonder_units::Nanos;
 
+use crate::leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_MS_MIN};
+
 /// What a controller keeps to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Config {
@@ -9,6 +11,9 @@ pub struct Config {
     pub region_bytes: u64,
     /// How long a node that says nothing is taken to be there.
     pub lease: Nanos,
+    /// Shortest lease of an address space in milliseconds, which an owner gets that asks for a shorter one. Less than
+    /// [`SPACE_LEASE_MS_MIN`] is for tests: programs on a busy machine lose their address spaces then.
+    pub space_lease_ms_min: u32,
     /// Most bytes that are allocated on a node, in percent of its memory.
     pub overcommit_percent: u32,
     /// A node with as much of its memory in use, in percent, gives regions away and gets none.
@@ -37,6 +42,7 @@ impl Default for Config {
         Self {
             region_bytes: 1 << 30,
             lease: 3_000_000_000,
+            space_lease_ms_min: SPACE_LEASE_MS_MIN,
             overcommit_percent: 150,
             pressure_high_percent: 90,
             pressure_low_percent: 80,
@@ -58,6 +64,9 @@ impl Config {
         }
         if self.lease == 0 {
             return wrong("a lease of no time is always over: type one such as 3s");
+        }
+        if !(1..=SPACE_LEASE_MS_MAX).contains(&self.space_lease_ms_min) {
+            return wrong("the shortest lease of an address space is none, or longer than a day: type one such as 5s");
         }
         if self.peer_idle_max == 0 {
             return wrong("connections that may not be silent at all cannot be used: let them be for some minutes");
@@ -106,6 +115,8 @@ mod tests {
             Config { region_bytes: 3 << 20, ..good },
             Config { region_bytes: 1024, ..good },
             Config { lease: 0, ..good },
+            Config { space_lease_ms_min: 0, ..good },
+            Config { space_lease_ms_min: SPACE_LEASE_MS_MAX + 1, ..good },
             Config { peer_idle_max: 0, ..good },
             Config { overcommit_percent: 0, ..good },
             Config { pressure_low_percent: 95, ..good },

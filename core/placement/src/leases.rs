@@ -23,14 +23,19 @@ pub const SPACE_LEASE_STEP_MAX: Nanos = 600_000_000;
 /// Longest lease of an address space, and the one of those that were made without: a day, as at a node.
 pub const SPACE_LEASE_MS_MAX: u32 = yonder_wire::LEASE_MS_MAX;
 
-/// Shortest lease of an address space: longer than two looks at the clock, and than what it takes to renew it.
-pub const SPACE_LEASE_MS_MIN: u32 = 1000;
+/// Shortest lease of an address space, unless [`Config::space_lease_ms_min`](crate::Config) says otherwise. An owner
+/// renews once in a quarter of its lease. That is longer than two looks at the clock, and leaves it seconds to try
+/// again on a busy machine, or where another controller has taken over.
+pub const SPACE_LEASE_MS_MIN: u32 = 5000;
 
 const NANOS_PER_MILLISECOND: Nanos = 1_000_000;
 
-/// The length of the lease that an owner gets who asks for this one; 0 asks for the longest.
-pub(crate) fn granted(lease_ms: u32) -> u32 {
-    if lease_ms == 0 { SPACE_LEASE_MS_MAX } else { lease_ms.clamp(SPACE_LEASE_MS_MIN, SPACE_LEASE_MS_MAX) }
+const _: () = assert!(SPACE_LEASE_MS_MIN as Nanos / 4 * NANOS_PER_MILLISECOND > 2 * SPACE_LEASE_STEP_MAX);
+
+/// The length of the lease that an owner gets who asks for this one, where `lease_ms_min` is the shortest; 0 asks for
+/// the longest.
+pub(crate) fn granted(lease_ms: u32, lease_ms_min: u32) -> u32 {
+    if lease_ms == 0 { SPACE_LEASE_MS_MAX } else { lease_ms.clamp(lease_ms_min, SPACE_LEASE_MS_MAX) }
 }
 
 /// The leases of all address spaces.
@@ -140,7 +145,8 @@ mod tests {
     }
 
     #[test]
-    fn lengths_are_a_second_at_least_and_a_day_at_most() {
-        assert_eq!([0, 1, 60_000, u32::MAX].map(granted), [SPACE_LEASE_MS_MAX, 1000, 60_000, SPACE_LEASE_MS_MAX]);
+    fn lengths_are_the_shortest_at_least_and_a_day_at_most() {
+        let granted = |lease_ms| granted(lease_ms, 5000);
+        assert_eq!([0, 1, 60_000, u32::MAX].map(granted), [SPACE_LEASE_MS_MAX, 5000, 60_000, SPACE_LEASE_MS_MAX]);
     }
 }

@@ -206,8 +206,8 @@ pub enum Request {
     CreateSpace {
         /// Its keys, drawn by the client.
         keys: Keys,
-        /// How long it is to be there after a request with the owner's key, in milliseconds: a day at most, and a day
-        /// for 0.
+        /// How long it is to be there after a request with the owner's key, in milliseconds: five seconds at least, a
+        /// day at most, and a day for 0.
         #[serde(default)]
         lease_ms: u32,
     },

@@ -116,7 +116,13 @@ struct World {
 
 impl World {
     fn new() -> Self {
-        let config = Config { region_bytes: REGION, moves_max: 3, move_retry: 1_000_000_000, ..Config::default() };
+        let config = Config {
+            region_bytes: REGION,
+            space_lease_ms_min: SHORT_LEASE_MS,
+            moves_max: 3,
+            move_retry: 1_000_000_000,
+            ..Config::default()
+        };
         let controller = Controller::restore(config, ClusterId(1), [], 0).unwrap();
         let nodes = (0..NODES).map(|_| Node::default()).collect();
         let (records, pids, askers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());

@@ -99,7 +99,7 @@ impl Controller {
             return Err(Refusal::Busy { cause: "no address space's number is left".to_owned() });
         };
         self.state.count(|cluster| cluster.next_pid = Pid(next));
-        let lease_ms = granted(lease_ms);
+        let lease_ms = granted(lease_ms, self.config.space_lease_ms_min);
         self.state.put(Record::Space { pid, space: SpaceRecord { keys, maker, lease_ms } });
         self.renew(pid);
         Ok(Answer::SpaceCreated { pid, region_bytes, lease_ms })

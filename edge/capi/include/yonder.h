@@ -93,8 +93,8 @@ typedef struct yonder_config {
 	/* sizeof(yonder_config), by which the library knows which fields there are. */
 	uint64_t size;
 	/* How long the node or the controller keeps the address space after the last sign of life of its owner, whom the
-	 * library keeps alive as long as the program runs. A day at most; 0: a day. Whole milliseconds count. Only for
-	 * yonder_process_create(). */
+	 * library keeps alive as long as the program runs. A day at most, and at a controller five seconds at least;
+	 * 0: a day. Whole milliseconds count. Only for yonder_process_create(). */
 	uint64_t lease_ns;
 	/* From the call of an operation until it ends with -ETIMEDOUT. */
 	uint64_t deadline_ns;

@@ -187,6 +187,20 @@ fn what_was_made_without_a_lease_has_the_longest() {
 }
 
 #[test]
+fn what_asks_for_a_moment_has_five_seconds_unless_the_controller_says_otherwise() {
+    let mut scene = Scene::new();
+    let mut lease_of = |of, config| {
+        scene.controller = Controller::restore(config, ClusterId(7), [], 0).unwrap();
+        match scene.answer(Request::CreateSpace { keys: keys(of), lease_ms: 1 }) {
+            Answer::SpaceCreated { lease_ms, .. } => lease_ms,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!(lease_of(1, config()), 5000);
+    assert_eq!(lease_of(2, Config { space_lease_ms_min: 300, ..config() }), 300);
+}
+
+#[test]
 fn many_that_are_over_end_in_turns() {
     let mut scene = Scene::new();
     let count = 2 * SPACES_ENDED_PER_EVENT_MAX + 1;

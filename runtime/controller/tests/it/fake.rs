@@ -204,7 +204,8 @@ impl NodeAgent for FakeAgent {
 }
 
 pub(crate) fn config() -> Config {
-    Config { region_bytes: REGION, ..Config::default() }
+    // Tests wait for leases to end.
+    Config { region_bytes: REGION, space_lease_ms_min: 1000, ..Config::default() }
 }
 
 pub(crate) fn any_port() -> SocketAddr {
