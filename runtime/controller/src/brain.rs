@@ -308,7 +308,7 @@ impl Brain {
         }
         for node in closed {
             if let Some(peer) = self.nodes.remove(&node) {
-                tracing::warn!(%node, "the node's lease is over");
+                tracing::warn!(%node, "the node's lease is over, or it has named more address spaces than a node can have");
                 self.close(peer);
             }
         }

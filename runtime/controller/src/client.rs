@@ -138,7 +138,7 @@ impl ControllerClient {
     }
 
     /// Makes an address space, without memory, which ends `lease` after the last request with its owner's key: a day at
-    /// most, a second at least, and a day for zero. Whole milliseconds count.
+    /// most, five seconds at least, and a day for zero. Whole milliseconds count.
     pub fn create_space_for(&mut self, lease: Duration) -> Result<Space, ClientError> {
         let lease_ms = u32::try_from(lease.as_millis()).unwrap_or(u32::MAX);
         let lease_ms = if lease.is_zero() { 0 } else { lease_ms.max(1) };

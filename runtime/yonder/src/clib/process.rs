@@ -1,10 +1,12 @@
 //! [`Process`]: an address space, on one node or spread over those of a controller, and the threads that use it.
 
+use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_fabric::lane::{Lane, NodeAddress, NodeSession};
 use yonder_fabric::{AdaptiveSpin, Credentials, FabricError, SpaceLease, SpaceLeaseError};
+use yonder_mapping::{ForkMark, MapError};
 use yonder_wire::{ErrorCode, Kind, LEASE_MS_MAX, Rights};
 
 use super::cluster::Cluster;
@@ -21,7 +23,8 @@ const CONTROLLER: &str = "controller://";
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ProcessConfig {
     /// How long a node or a controller keeps the address space after the last sign of life of its owner: a day at most,
-    /// and a day for zero. At a controller only those with an owner's ticket keep it alive.
+    /// and a day for zero. At a controller it is five seconds at least, and only those with an owner's ticket keep it
+    /// alive.
     pub lease: Duration,
     /// From the call of an operation until it has timed out.
     pub deadline: Duration,
@@ -42,9 +45,12 @@ impl Default for ProcessConfig {
     }
 }
 
-/// A user of an address space. It may be shared by threads.
+/// A user of an address space. It may be shared by threads. A child that is forked has a copy that is of no use: the
+/// address space is its parent's, and goes on when the child drops it.
 pub struct Process {
     shared: Arc<Shared>,
+    /// Not in a child.
+    here: ForkMark,
 }
 
 /// What a process and its threads share.
@@ -79,13 +85,13 @@ impl Process {
     pub fn create_with(url: &str, config: ProcessConfig) -> Result<Self, ClibError> {
         if let Some(addresses) = url.strip_prefix(CONTROLLER) {
             let cluster = Cluster::create(addresses, config.deadline, lease_of(&config))?;
-            return Ok(Self::new(url, Backend::Cluster(Box::new(cluster)), config));
+            return Self::new(url, Backend::Cluster(Box::new(cluster)), config);
         }
         let (address, lane) = connect(url)?;
         let space_lease = SpaceLease::create(lane, lease_of(&config)).map_err(|error| failed(url, error))?;
         let Credentials { pid, capability } = space_lease.credentials();
         let ticket = Ticket::new(pid, capability);
-        Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, space_lease })), config))
+        Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, space_lease })), config)
     }
 
     /// Uses the address space of another process at `url`, which has handed out `ticket`.
@@ -98,7 +104,7 @@ impl Process {
         match (url.strip_prefix(CONTROLLER), ticket.proof()) {
             (Some(addresses), Proof::Key(key)) => {
                 let cluster = Cluster::open(addresses, config.deadline, ticket.pid(), key)?;
-                Ok(Self::new(url, Backend::Cluster(Box::new(cluster)), config))
+                Self::new(url, Backend::Cluster(Box::new(cluster)), config)
             }
             (None, Proof::Capability(capability)) => {
                 let (address, lane) = connect(url)?;
@@ -106,15 +112,18 @@ impl Process {
                 let credentials = Credentials { pid: ticket.pid(), capability };
                 let space_lease =
                     SpaceLease::open(lane, credentials, lease_of(&config)).map_err(|error| failed(url, error))?;
-                Ok(Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, space_lease })), config))
+                Self::new(url, Backend::Node(Box::new(NodePlace { address, ticket, space_lease })), config)
             }
             // A ticket of a node at a controller, or of a controller at a node.
             _ => Err(ClibError::Lost),
         }
     }
 
-    fn new(url: &str, place: Backend, config: ProcessConfig) -> Self {
-        Self { shared: Arc::new(Shared { url: url.to_owned(), config, place }) }
+    fn new(url: &str, place: Backend, config: ProcessConfig) -> Result<Self, ClibError> {
+        let shared = Arc::new(Shared { url: url.to_owned(), config, place });
+        let failed = |error: MapError| FabricError::System { url: url.to_owned(), cause: error.to_string() };
+        let here = ForkMark::new().map_err(failed)?;
+        Ok(Self { shared, here })
     }
 
     /// A thread's way to the address space, for asynchronous operations with buffers of type `B`.
@@ -195,6 +204,11 @@ impl Shared {
 impl Drop for Process {
     /// Its threads may still be there: they are told from now on that the address space has ended, if it has.
     fn drop(&mut self) {
+        if !self.here.is_here() {
+            // Nor is what it shares dropped here: connections are its parent's, and threads are not there.
+            mem::forget(Arc::clone(&self.shared));
+            return;
+        }
         match &self.shared.place {
             Backend::Node(node) => node.space_lease.end(),
             Backend::Cluster(cluster) => cluster.destroy(),
@@ -224,5 +238,32 @@ fn failed(url: &str, error: SpaceLeaseError) -> ClibError {
     match error {
         SpaceLeaseError::Call(error) => error.into(),
         SpaceLeaseError::Renewer(_) => FabricError::System { url: url.to_owned(), cause: error.to_string() }.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use yonder_controller::{ControllerClient, ControllerServer, MemoryStore};
+    use yonder_placement::Config;
+
+    use super::*;
+
+    /// A child that ended in order once ended the address space of its parent, over the parent's own connection.
+    #[test]
+    fn what_a_child_drops_is_still_its_parents() {
+        let listen = (Ipv4Addr::LOCALHOST, 0).into();
+        let server = ControllerServer::start(listen, Config::default(), Box::new(MemoryStore::default())).unwrap();
+        let mut client = ControllerClient::new(&server.address().to_string(), Duration::from_secs(20));
+        let mut spaces = || client.spaces().unwrap().len();
+        let url = format!("controller://{}", server.address());
+        let [parents, childs] = [(); 2].map(|()| Process::create(&url).unwrap());
+        // As it is in a child.
+        childs.here.erase();
+        drop(childs);
+        assert_eq!(spaces(), 2);
+        drop(parents);
+        assert_eq!(spaces(), 1);
     }
 }

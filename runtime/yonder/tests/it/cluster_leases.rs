@@ -31,7 +31,7 @@ struct Scene {
 impl Scene {
     fn new(config: Config) -> Self {
         let listen = (Ipv4Addr::LOCALHOST, 0).into();
-        let config = Config { region_bytes: REGION, ..config };
+        let config = Config { region_bytes: REGION, space_lease_ms_min: 1000, ..config };
         let controller = ControllerServer::start(listen, config, Box::new(MemoryStore::default())).unwrap();
         let nodes = [(); 2].map(|()| {
             let addresses = controller.address().to_string();
