@@ -8,7 +8,7 @@
 //! so is held up by its own socket.
 
 use std::cmp::Reverse;
-use std::collections::{BinaryHeap, HashMap, VecDeque};
+use std::collections::{BinaryHeap, VecDeque};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
@@ -16,6 +16,7 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hashbrown::HashMap;
 use rustix::event::{EventfdFlags, Timespec, epoll, eventfd};
 use rustix::io::Errno;
 use yonder_board::{Admission, Source};
@@ -192,10 +193,16 @@ impl EventLoop {
             if has_arrivals {
                 self.take_arrivals();
             }
-            for token in ready.drain(..) {
-                self.has_event(token);
+            match ready[..] {
+                [token] if self.ready.len() == 0 && !self.crowd.is_there(yonder_clock::now()) => self.serve_only(token),
+                _ => {
+                    for token in &ready {
+                        self.has_event(*token);
+                    }
+                    self.serve_ready();
+                }
             }
-            self.serve_ready();
+            ready.clear();
             waiting.begin();
         }
         let arrived = self.poll.inbox.take();
@@ -254,17 +261,32 @@ impl EventLoop {
         }
     }
 
+    /// The kernel says something of a connection, while nothing else is ready and there is no crowd: it goes first of
+    /// all, and is charged nothing, so it takes no part in a round.
+    fn serve_only(&mut self, token: u64) {
+        if let Some(sender) = self.sender_of(token) {
+            self.turn(sender, token);
+        }
+    }
+
     /// The kernel says something of a connection.
     fn has_event(&mut self, token: u64) {
-        let is_broken = |served: &Served| served.is_held && served.waits_for.is_empty();
-        if self.connections.get(&token).is_some_and(is_broken) {
-            // Nothing is waited for, so it is broken, and the kernel would go on saying so.
-            if let Some(served) = self.connections.remove(&token) {
-                close(&self.server.shared, &served.connection, Closed::Gone(Errno::PIPE));
-            }
-            return;
+        if self.sender_of(token).is_some() {
+            self.is_ready(token);
         }
-        self.is_ready(token);
+    }
+
+    /// Who sends on a connection of which the kernel says something; `None` if there is none, or no more.
+    fn sender_of(&mut self, token: u64) -> Option<Source> {
+        let served = self.connections.get(&token)?;
+        if !(served.is_held && served.waits_for.is_empty()) {
+            return Some(served.connection.source());
+        }
+        // Nothing is waited for, so it is broken, and the kernel would go on saying so.
+        if let Some(served) = self.connections.remove(&token) {
+            close(&self.server.shared, &served.connection, Closed::Gone(Errno::PIPE));
+        }
+        None
     }
 
     /// A connection is to have a turn.
