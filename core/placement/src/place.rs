@@ -181,7 +181,9 @@ impl Controller {
             fullness.give(part.node, part.bytes);
             parts.push(part);
         }
-        parts.iter().for_each(|part| fullness.take_back(part.node, part.bytes));
+        for part in &parts {
+            fullness.take_back(part.node, part.bytes);
+        }
         failed.map_or(Ok(parts), Err)
     }
 

@@ -206,7 +206,11 @@ impl World {
                 // Its lease may have ended while the answer was on its way.
                 let node = &self.nodes[life.node];
                 let is_live = node.life() != life || node.oracle.is_lasting(pid, capabilities[0]);
-                self.regions.push(Region { life, owner, pid, capabilities, address, bytes, used, is_live });
+                let mut region = Region { life, owner, pid, capabilities, address, bytes, used, is_live };
+                // What has not come home when the storm is over is lost, which may be before the answer is here.
+                let is_lost = self.phase != Phase::Storm && node.away().any(|away| region.overlaps(away));
+                region.is_live &= !is_lost;
+                self.regions.push(region);
             }
             Purpose::Plain | Purpose::Renew | Purpose::Script(_) | Purpose::Review => {}
         }

@@ -69,7 +69,12 @@ impl Node {
             self.slow_path.finish_move(moving);
             self.oracle.set_presence(range, Presence::Here);
         }
-        self.moves.away.iter().map(|away| away.range).collect()
+        self.away().collect()
+    }
+
+    /// The ranges that are away; once all else came home, for good.
+    pub(crate) fn away(&self) -> impl Iterator<Item = Range> {
+        self.moves.away.iter().map(|away| away.range)
     }
 
     fn begin_move(&mut self, range: Range) {

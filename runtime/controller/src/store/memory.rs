@@ -28,7 +28,9 @@ impl Store for MemoryStore {
                 Write::DeletePrefix { prefix } => {
                     let found = records.range(prefix.clone()..).map(|(key, _)| key);
                     let found: Vec<String> = found.take_while(|key| key.starts_with(prefix)).cloned().collect();
-                    found.iter().for_each(|key| drop(records.remove(key)));
+                    for key in &found {
+                        records.remove(key);
+                    }
                 }
             }
         }
