@@ -7,11 +7,12 @@
 //!
 //! Clients and node share the CPUs of one machine. So that it is the node's turns that are measured and not those of
 //! its scheduler, all threads of an attack together have the weight of the twin's one: each is as nice as that takes.
-//! Node and victim wait for them all the same. With `--own-cpus` they and the twin come first, and an attack has the
-//! CPUs that are left.
+//! Node and victim wait for them all the same. With `--own-cpus` half of the CPUs are of node and victim alone, and
+//! the others of the twin, or of an attack, whose threads are not nice then.
 
 mod attack;
 mod errand;
+mod halves;
 mod result;
 
 use std::sync::Arc;
@@ -34,6 +35,7 @@ use crate::flags::{BENCHMARK, positive_count, positive_duration};
 
 pub use attack::Attack;
 use errand::Errand;
+use halves::Halves;
 pub use result::TenantsResult;
 
 /// Memory of each tenant.
@@ -99,7 +101,7 @@ pub struct Settings {
     /// Threads of an attack, each with a lane
     #[arg(long, help_heading = BENCHMARK, value_name = "N", default_value_t = 2, value_parser = positive_count)]
     pub attackers: usize,
-    /// Node, victim and twin come before the threads of attacks, as on CPUs of their own; as root
+    /// Half of the CPUs are of node and victim alone, and the others of the twin and attacks
     #[arg(long, help_heading = BENCHMARK)]
     pub own_cpus: bool,
     /// CPUs that the node's data threads have alone, such as 0
@@ -297,9 +299,7 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<Vec<TenantsRe
     if settings.size as u64 > MEMORY_BYTES.min(MESSAGE_BYTES as u64) {
         return Err(BenchError::Settings(format!("reads have at most {MESSAGE_BYTES} bytes: type --size 4096")));
     }
-    if settings.own_cpus {
-        attack::come_first()?;
-    }
+    let halves = settings.own_cpus.then(Halves::of_this_thread).transpose()?;
     let attacks = settings.attacks.iter().copied().filter(|attack| *attack != Attack::Twin);
     let beside: Vec<Option<Attack>> = [None, Some(Attack::Twin)].into_iter().chain(attacks.map(Some)).collect();
     let mut runs: Vec<Vec<Run>> = beside.iter().map(|_| Vec::new()).collect();
@@ -309,7 +309,7 @@ pub fn run(settings: &Settings, progress: &dyn Progress) -> Result<Vec<TenantsRe
         for (place, attack) in beside.iter().enumerate() {
             let name = attack.map_or_else(|| "none".to_owned(), |attack| attack.to_string());
             progress.done((turn * beside.len() + place) as f64 / all as f64, &name);
-            runs[place].push(measure(settings, *attack)?);
+            runs[place].push(measure(settings, *attack, halves.as_ref())?);
         }
     }
     let [alone_p99, twin_p99] = [0, 1].map(|place| median(&runs[place], p99));
@@ -354,8 +354,15 @@ fn median(runs: &[Run], of: impl Fn(&Run) -> f64) -> f64 {
 }
 
 /// One run of the victim beside an attack.
-fn measure(settings: &Settings, attack: Option<Attack>) -> Result<Run, BenchError> {
+fn measure(settings: &Settings, attack: Option<Attack>, halves: Option<&Halves>) -> Result<Run, BenchError> {
+    if let Some(halves) = halves {
+        // The node leaves CPUs to its data threads by itself, of all that there are.
+        if settings.data_cpus.is_some() { halves.take_all() } else { halves.take_own() }
+    }
     let scene = Scene::start(settings.transport, settings.data_cpus.clone())?;
+    if let Some(halves) = halves {
+        halves.take_own();
+    }
     let mut lane = scene.lane(&scene.victim, settings.depth)?;
     let memory = scene.memory(&mut lane)?;
     let (stop, done, ready) = (AtomicBool::new(false), AtomicU64::new(0), AtomicUsize::new(0));
@@ -365,7 +372,13 @@ fn measure(settings: &Settings, attack: Option<Attack>) -> Result<Run, BenchErro
         let (count, nice) = (threads.len(), attack::nice_of(threads.len()));
         for (kind, number) in threads {
             let (scene, stop, done, ready) = (&scene, &stop, &done, Ready(&ready));
-            let body = move || attack::run(kind, (number, nice), scene, settings, ready, (stop, done));
+            let body = move || {
+                match halves {
+                    Some(halves) => halves.take_others(),
+                    None => attack::be_nice(nice),
+                }
+                attack::run(kind, number, scene, settings, ready, (stop, done))
+            };
             attackers.push(scope.spawn(body));
         }
         // The attack has begun before anything is measured.

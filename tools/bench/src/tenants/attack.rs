@@ -23,8 +23,6 @@ const DEPTH: usize = 64;
 /// What one step of niceness makes of a thread's weight.
 const WEIGHT_OF_STEP: f64 = 1.25;
 const NICE_MAX: i32 = 19;
-/// How nice one is that comes before all others.
-const FIRST: i32 = -20;
 /// Connections that one thread keeps open.
 const CONNECTIONS: usize = 64;
 /// Longest that one connection may take to be made.
@@ -88,26 +86,20 @@ pub(super) fn nice_of(threads: usize) -> i32 {
     (steps as i32).min(NICE_MAX)
 }
 
-/// Lets this thread, and those that it starts, come before all others.
-pub(super) fn come_first() -> Result<(), BenchError> {
-    setpriority_process(Some(gettid()), FIRST).map_err(|_| {
-        BenchError::Settings("no thread may come before others here: leave --own-cpus out, or be root".to_owned())
-    })
+/// Makes this thread so nice. Where that is not to be changed, the attack is heavier than it should be.
+pub(super) fn be_nice(nice: i32) {
+    let _ = setpriority_process(Some(gettid()), nice);
 }
 
 /// Attacks until it is told to stop, and counts what it gets done.
 pub(super) fn run(
     attack: Attack,
-    (number, nice): (usize, i32),
+    number: usize,
     scene: &Scene,
-    Settings { depth, size, work, own_cpus, .. }: &Settings,
+    Settings { depth, size, work, .. }: &Settings,
     ready: Ready<'_>,
     (stop, done): (&AtomicBool, &AtomicU64),
 ) -> Result<(), BenchError> {
-    if !(attack == Attack::Twin && *own_cpus) {
-        // Where that is not to be changed, the attack is heavier than it should be.
-        let _ = setpriority_process(Some(gettid()), nice);
-    }
     if attack == Attack::Connections {
         drop(ready);
         connections(scene, number, stop, done);
