@@ -101,6 +101,8 @@ pub struct Controller {
     pub(crate) live: BTreeMap<NodeId, Live>,
     pub(crate) usage: BTreeMap<(Pid, u32), Usage>,
     pub(crate) leases: SpaceLeases,
+    /// What the clock showed at the last event. Leases of nodes begin by it.
+    pub(crate) clock: Nanos,
     /// Limits of address spaces of tenants that have shown one since the controller started, and when each was said.
     pub(crate) space_limits: BTreeMap<String, (u64, u32)>,
     pub(crate) waiting: VecDeque<Waiting>,
@@ -145,7 +147,8 @@ impl Controller {
         let mut leases = SpaceLeases::new(now);
         state.spaces.iter().for_each(|(pid, space)| leases.renew(*pid, space.lease_ms));
         let (waiting, actions) = (VecDeque::new(), Actions::default());
-        Ok(Self { config, state, live, usage, leases, space_limits: BTreeMap::new(), waiting, actions })
+        let space_limits = BTreeMap::new();
+        Ok(Self { config, state, live, usage, leases, clock: now, space_limits, waiting, actions })
     }
 
     /// The cluster's name, which nodes keep.
@@ -224,11 +227,13 @@ impl Controller {
         self.handle_late(event, now, now)
     }
 
-    /// Takes an event that came at `now`, which never goes back. Leases of nodes that end by then end before it. Those
-    /// of address spaces run by `clock`, which is what the clock shows now, behind it by as long as the event has
+    /// Takes an event that came at `now`, which never goes back; nor did anything come before that is still to be
+    /// taken. Leases of nodes that end by then end before it, and begin anew at `clock`. Those of address spaces run by
+    /// `clock`, which is what the clock shows now, behind it by as long as the event has
     /// waited here: behind that are renewals of owners who were in time. To be called at least once in
     /// [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases of address spaces run no further without.
     pub fn handle_late(&mut self, event: Event, now: Nanos, clock: Nanos) -> Actions {
+        self.clock = self.clock.max(clock);
         self.end_leases(now);
         self.end_spaces(now, clock);
         let changes_nothing = matches!(
@@ -249,7 +254,10 @@ impl Controller {
                 self.report(node, &report, now);
                 self.end_strays(node);
             }
-            Event::Answered(node, outcome) => self.answered(node, outcome, now),
+            Event::Answered(node, outcome) => {
+                self.is_there(node);
+                self.answered(node, outcome, now);
+            }
             Event::Disconnected(node) => self.disconnected(node),
             Event::Asked(ticket, asker, request) => self.ask(ticket, asker, request),
             Event::Tick => {}
@@ -351,9 +359,18 @@ impl Controller {
         }
     }
 
+    /// A node that is connected has said something, and has a whole lease again: it may have much to say before its
+    /// next report.
+    fn is_there(&mut self, node: NodeId) {
+        let lease_until = self.clock.saturating_add(self.config.lease);
+        if let Some(live) = self.live.get_mut(&node).filter(|live| live.link == Link::Connected) {
+            live.lease_until = lease_until;
+        }
+    }
+
     fn report(&mut self, node: NodeId, report: &NodeReport, now: Nanos) {
         let Some(live) = self.live.get_mut(&node).filter(|live| live.link != Link::Lost) else { return };
-        live.report(report, now, self.config.lease);
+        live.report(report, now, self.clock.saturating_add(self.config.lease));
         for arrival in &report.arrived {
             self.arrived(node, arrival);
         }

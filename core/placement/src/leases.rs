@@ -6,7 +6,8 @@
 //!
 //! For the same reason leases run by at most [`SPACE_LEASE_STEP_MAX`] between two looks at the clock. A controller that
 //! stood still (SIGSTOP, a paused virtual machine, a slow store) has the renewals of all owners in its sockets, unread.
-//! And what is handled late is judged by when it came: behind it are renewals that came in time.
+//! And what is handled late is judged by when it came: behind it are renewals that came in time. A lease begins anew
+//! when that is said, and not when it was asked for: what others have waiting is older, perhaps, than a lease is long.
 //!
 //! Invariants: a lease is in `order` once, at its end; leases run no faster than the clock, and behind it by no more
 //! than what is handled has waited.
@@ -69,7 +70,7 @@ impl SpaceLeases {
 
     /// Begins a lease, or begins it anew.
     pub(crate) fn renew(&mut self, pid: Pid, lease_ms: u32) {
-        let end = self.reached.saturating_add(Nanos::from(lease_ms) * NANOS_PER_MILLISECOND);
+        let end = self.run.saturating_add(Nanos::from(lease_ms) * NANOS_PER_MILLISECOND);
         self.forget(pid);
         self.ends.insert(pid, end);
         self.order.insert((end, pid));
@@ -142,6 +143,22 @@ mod tests {
             leases.over().is_some()
         });
         assert_eq!(over_at, Some(100));
+    }
+
+    /// One of another party, whose oldest word waits for long, while the owner's are heard at once: what waits is gone
+    /// in the end, and by a lease that had begun when it came all owners were too late.
+    #[test]
+    fn a_lease_begins_when_it_is_renewed_whatever_waits() {
+        let mut leases = SpaceLeases::new(0);
+        for clock in (0..=100).map(|step| step * 250 * MS) {
+            leases.look(0, clock);
+            leases.renew(Pid::FIRST, 1000);
+        }
+        leases.look(25_000 * MS, 25_000 * MS);
+        assert_eq!((leases.over(), leases.next_end()), (None, Some(26_000 * MS)));
+        leases.look(25_500 * MS, 25_500 * MS);
+        leases.look(26_000 * MS, 26_000 * MS);
+        assert_eq!(leases.over(), Some(Pid::FIRST));
     }
 
     #[test]

@@ -47,9 +47,9 @@ impl Live {
         self.strays = BTreeSet::new();
     }
 
-    /// Takes a report of the node, which renews its lease.
-    pub(crate) fn report(&mut self, report: &NodeReport, now: Nanos, lease: Nanos) {
-        (self.link, self.lease_until) = (Link::Connected, now.saturating_add(lease));
+    /// Takes a report of the node, whose lease lasts until then.
+    pub(crate) fn report(&mut self, report: &NodeReport, now: Nanos, lease_until: Nanos) {
+        (self.link, self.lease_until) = (Link::Connected, lease_until);
         (self.free_bytes, self.moved_bytes) = (Some(report.free_bytes), 0);
         self.tenants.report(&report.tenants, now);
     }

@@ -123,8 +123,14 @@ impl Brain {
                     let (checked, heard) = (Instant::now(), self.now);
                     self.meet(id, Peer { outbox, source, identity, checked, heard, node: None });
                 }
-                Arrival::Line(id, line, _share) => self.line(id, *line)?,
-                Arrival::End(id, cause) => self.end(id, cause)?,
+                Arrival::Line(id, line, _share) => {
+                    let registers = matches!(*line, ToController::Register { .. });
+                    self.line(id, *line)?;
+                    if registers && self.peers.get(&id).is_some_and(|peer| peer.node.is_some()) {
+                        inbox.admit(id);
+                    }
+                }
+                Arrival::End(id, cause, _place) => self.end(id, cause)?,
                 Arrival::Stop => return Ok(()),
                 Arrival::Nothing => self.handle(Event::Tick)?,
             }

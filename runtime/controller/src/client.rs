@@ -124,6 +124,12 @@ impl ControllerClient {
         self
     }
 
+    /// Ends the connection; the next request makes another. For one who has nothing to ask for long, and keeps a place
+    /// of others.
+    pub fn hang_up(&mut self) {
+        self.connection = None;
+    }
+
     /// Another client of the same controllers, with the same credential. It has no connection yet, and begins with the
     /// controller that has answered this one last.
     #[must_use]

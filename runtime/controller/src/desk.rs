@@ -1,8 +1,9 @@
 //! [`Desk`]: what connections have said and the brain has not heard yet, and [`Inbox`], the brain's side of it.
 //!
 //! Lines are heard one of each [`Party`] in turn, so that none waits for all that another asks. That a connection has
-//! begun or ended is heard first: it waits for no line, since a line's time is that at which it was read, and none is
-//! read of a connection before it has begun.
+//! begun or ended waits for no line but one: a line's time is that at which it was read, and none is read of a
+//! connection before it has begun. A connection keeps its place among [`Peers`](crate::peers::Peers) until its end was
+//! heard, which bounds how many wait.
 //!
 //! Who touches what: a reader adds lines of its own connection and waits while as many of them are here as may be,
 //! and the brain takes them. All is behind one lock, which is held for as long as it takes to move one line.
@@ -20,6 +21,7 @@ use yonder_identity::{Host, Peer as Identity, Stream};
 use crate::brain::PeerId;
 use crate::lines::Share;
 use crate::messages::ToController;
+use crate::peers::Counted;
 
 /// Most lines of a node that are here. It reports once a second: what it says while a store is slow is read, and so has
 /// its time, for a minute.
@@ -30,7 +32,7 @@ const LINES_MAX: usize = 4;
 /// Whose lines are heard in turn with those of others.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub(crate) enum Party {
-    /// A node: each is one.
+    /// A node that was admitted: each is one.
     Node(PeerId),
     /// All connections of a member with this name.
     Member(String),
@@ -49,15 +51,7 @@ impl fmt::Display for Party {
 }
 
 impl Party {
-    /// Most lines of a connection that are here.
-    const fn lines_max(&self) -> usize {
-        match self {
-            Self::Node(_) => LINES_OF_NODE_MAX,
-            Self::Member(_) | Self::Host(_) => LINES_MAX,
-        }
-    }
-
-    /// Of a connection whose first line was not read yet.
+    /// Of a connection that is no node's, or not yet.
     pub(crate) fn of(identity: Option<&Identity>, source: Host) -> Self {
         identity.and_then(Identity::name).map_or(Self::Host(source), |name| Self::Member(name.to_owned()))
     }
@@ -70,8 +64,8 @@ pub(crate) enum Arrival {
     Peer(PeerId, Stream, Host, Option<Identity>),
     /// A line of it, with its part of what all lines may have.
     Line(PeerId, Box<ToController>, Option<Share>),
-    /// Its end, and why if it broke the protocol.
-    End(PeerId, Option<String>),
+    /// Its end, and why if it broke the protocol. It has its place until this is dropped.
+    End(PeerId, Option<String>, Counted),
     /// The server stops.
     Stop,
     /// None came in time.
@@ -102,9 +96,10 @@ pub(crate) struct Inbox(Arc<Shared>);
 pub(crate) struct Mouth {
     shared: Arc<Shared>,
     peer: PeerId,
+    /// Whose turn its lines have, unless it is a node.
     party: Party,
-    has_spoken: bool,
     room: Arc<Room>,
+    place: Counted,
 }
 
 #[derive(Debug, Default)]
@@ -121,8 +116,12 @@ struct Room(Condvar);
 struct Waiting {
     is_over: bool,
     stops: bool,
-    /// Connections that have begun or ended.
-    changed: VecDeque<Arrival>,
+    /// Connections that have begun or ended, with numbers as lines have.
+    changed: VecDeque<(u64, Arrival)>,
+    /// What was heard last was one of these.
+    heard_change: bool,
+    /// Nodes that were admitted.
+    nodes: BTreeSet<PeerId>,
     lines: BTreeMap<Party, VecDeque<Line>>,
     /// Those that have lines, the next one first.
     turns: VecDeque<Party>,
@@ -149,17 +148,18 @@ impl Desk {
         Inbox(Arc::clone(&self.0))
     }
 
-    /// A connection was let in. Its lines are added by what this returns.
+    /// A connection was let in, and has a place. Its lines are added by what this returns.
     pub(crate) fn begin(
         &self,
         peer: PeerId,
         stream: Stream,
         source: Host,
         identity: Option<Identity>,
+        place: Counted,
     ) -> Result<Mouth, Over> {
         let party = Party::of(identity.as_ref(), source);
         self.0.change(Arrival::Peer(peer, stream, source, identity))?;
-        Ok(Mouth { shared: Arc::clone(&self.0), peer, party, has_spoken: false, room: Arc::default() })
+        Ok(Mouth { shared: Arc::clone(&self.0), peer, party, room: Arc::default(), place })
     }
 
     /// The server stops.
@@ -173,21 +173,17 @@ impl Mouth {
     /// Says a line that was read now, once there is room for it.
     pub(crate) fn say(&mut self, line: ToController, share: Option<Share>) -> Result<(), Over> {
         let (peer, read) = (self.peer, Instant::now());
-        if !std::mem::replace(&mut self.has_spoken, true) && matches!(line, ToController::Register { .. }) {
-            self.party = Party::Node(peer);
-        }
         let mut waiting = self.shared.lock();
-        let lines_max = self.party.lines_max();
-        while !waiting.is_over && waiting.counts.get(&peer).is_some_and(|count| *count >= lines_max) {
+        while !waiting.is_over && waiting.counts.get(&peer).is_some_and(|count| *count >= waiting.lines_max(peer)) {
             waiting = self.room.0.wait(waiting).unwrap_or_else(PoisonError::into_inner);
         }
         if waiting.is_over {
             return Err(Over);
         }
-        waiting.last += 1;
-        let number = waiting.last;
+        let number = waiting.next_number();
         let line = Line { peer, read, number, line: Box::new(line), share, room: Arc::clone(&self.room) };
-        waiting.add(&self.party, line);
+        let party = if waiting.nodes.contains(&peer) { &Party::Node(peer) } else { &self.party };
+        waiting.add(party, line);
         drop(waiting);
         self.shared.arrived.notify_one();
         Ok(())
@@ -201,7 +197,7 @@ impl Mouth {
         }
         drop(waiting);
         // Who no longer hears knows of no connections.
-        let _ = self.shared.change(Arrival::End(self.peer, cause));
+        let _ = self.shared.change(Arrival::End(self.peer, cause, self.place));
     }
 }
 
@@ -216,6 +212,26 @@ impl Inbox {
     }
 }
 
+impl Inbox {
+    /// The connection is a node's that was admitted: from now on it has turns of its own, and so have its lines that
+    /// are here.
+    pub(crate) fn admit(&self, peer: PeerId) {
+        let mut waiting = self.0.lock();
+        let mut lines = VecDeque::new();
+        for theirs in waiting.lines.values_mut() {
+            let (own, others) = std::mem::take(theirs).into_iter().partition(|line: &Line| line.peer == peer);
+            lines.extend::<VecDeque<Line>>(own);
+            *theirs = others;
+        }
+        waiting.forget_idle();
+        waiting.nodes.insert(peer);
+        if !lines.is_empty() {
+            waiting.turns.push_back(Party::Node(peer));
+            waiting.lines.insert(Party::Node(peer), lines);
+        }
+    }
+}
+
 impl Drop for Inbox {
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
@@ -224,6 +240,12 @@ impl Drop for Inbox {
         drop(waiting);
         for line in left.lines.values().flatten() {
             line.room.0.notify_one();
+        }
+        for (_, arrival) in left.changed {
+            if let Arrival::Peer(_, stream, ..) = arrival {
+                // Its reader waits on the other half.
+                let _ = stream.shutdown();
+            }
         }
     }
 }
@@ -238,7 +260,8 @@ impl Shared {
         if waiting.is_over {
             return Err(Over);
         }
-        waiting.changed.push_back(arrival);
+        let number = waiting.next_number();
+        waiting.changed.push_back((number, arrival));
         drop(waiting);
         self.arrived.notify_one();
         Ok(())
@@ -268,11 +291,43 @@ impl Waiting {
         if self.stops {
             return Said { arrival: Arrival::Stop, came: oldest };
         }
-        if let Some(arrival) = self.changed.pop_front() {
+        if !self.may_hear_line()
+            && let Some((_, arrival)) = self.changed.pop_front()
+        {
+            self.heard_change = true;
+            if let Arrival::End(peer, ..) = arrival {
+                self.nodes.remove(&peer);
+            }
             return Said { arrival, came: oldest };
         }
+        self.heard_change = false;
         let Some(line) = self.next_line() else { return Said { arrival: Arrival::Nothing, came: oldest } };
         Said { arrival: Arrival::Line(line.peer, line.line, line.share), came: oldest }
+    }
+
+    /// Whether a line is heard before what has begun or ended: after one of that, for those who only come and go are
+    /// not to keep all others waiting. Its own connection has begun before the first that has not.
+    fn may_hear_line(&self) -> bool {
+        let Some((change, _)) = self.changed.front() else { return true };
+        let next = self.turns.front().and_then(|party| self.lines[party].front());
+        self.heard_change && next.is_some_and(|line| line.number < *change)
+    }
+
+    fn next_number(&mut self) -> u64 {
+        self.last += 1;
+        self.last
+    }
+
+    /// Most lines of a connection that are here.
+    fn lines_max(&self, peer: PeerId) -> usize {
+        if self.nodes.contains(&peer) { LINES_OF_NODE_MAX } else { LINES_MAX }
+    }
+
+    /// Parties without lines have no turn.
+    fn forget_idle(&mut self) {
+        let lines = &mut self.lines;
+        lines.retain(|_, lines| !lines.is_empty());
+        self.turns.retain(|party| lines.contains_key(party));
     }
 
     /// The first line of the party whose turn it is.
@@ -284,7 +339,8 @@ impl Waiting {
         let count = self.counts.get_mut(&line.peer).expect("a line that waits is counted");
         *count -= 1;
         // A reader waits for room, or until all was heard.
-        if *count == 0 || *count == party.lines_max() - 1 {
+        let lines_max = if self.nodes.contains(&line.peer) { LINES_OF_NODE_MAX } else { LINES_MAX };
+        if *count == 0 || *count == lines_max - 1 {
             line.room.0.notify_one();
         }
         if *count == 0 {

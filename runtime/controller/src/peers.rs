@@ -60,6 +60,12 @@ impl Drop for Counted {
 mod tests {
     use super::*;
 
+    impl Peers {
+        pub(crate) fn all(&self) -> usize {
+            self.0.lock().unwrap().all
+        }
+    }
+
     fn named(name: &str) -> Party {
         Party::Member(name.to_owned())
     }

@@ -248,7 +248,7 @@ impl Reader {
             Err(cause) => return tracing::warn!(cause, source = %self.source, "a connection was not let in"),
         };
         let party = || Party::of(peer.as_ref(), self.source);
-        let _counted = match counted.map_or_else(|| self.peers.admit(party()), Ok) {
+        let place = match counted.map_or_else(|| self.peers.admit(party()), Ok) {
             Ok(counted) => counted,
             Err(cause) => {
                 tracing::warn!(source = %self.source, cause, "a peer was turned away");
@@ -261,7 +261,7 @@ impl Reader {
             Some(Role::Tenant | Role::Operator | Role::Controller) => Speaker::Short,
             None => Speaker::Unknown,
         };
-        let Ok(mut mouth) = self.desk.begin(self.id, stream.clone(), self.source, peer) else {
+        let Ok(mut mouth) = self.desk.begin(self.id, stream.clone(), self.source, peer, place) else {
             let _ = stream.shutdown();
             return;
         };

@@ -246,6 +246,34 @@ fn a_renewal_that_came_in_time_counts_however_much_was_before_it() {
     assert_eq!(renewed.answers, [(Ticket(1), RENEWED)]);
 }
 
+/// What one party has waiting is heard between the words of others, and older than all of them. Once it was gone, those
+/// who had renewed all the time, and nodes that had reported, were too late by as long as it had waited.
+#[test]
+fn what_another_has_waiting_ends_no_lease_of_those_who_are_heard() {
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    let pid = scene.lease(Asker::local(), 1);
+    let renew = || Event::Asked(Ticket(1), Asker::local(), Request::Open { pid, key: keys(1).owner });
+    let said = [
+        || Event::Reported(NodeId(1), NodeReport { free_bytes: 4, ..NodeReport::default() }),
+        || Event::Answered(NodeId(1), Outcome::SpaceDestroyed { pid: Pid(u32::MAX) }),
+    ];
+    let mut clock = 0;
+    for said in said {
+        let came = clock;
+        for _ in 0..40 {
+            clock += LOOK / 2;
+            for event in [Event::Tick, renew(), said()] {
+                let actions = scene.controller.handle_late(event, came, clock);
+                assert!(actions.expired.is_empty() && actions.closed.is_empty());
+            }
+        }
+        assert!(clock - came > LEASE.max(config().lease), "it has waited for longer than leases are");
+        let actions = scene.controller.handle_late(Event::Tick, clock, clock);
+        assert!(actions.expired.is_empty() && actions.closed.is_empty(), "{actions:?}");
+    }
+}
+
 /// Once the bound looked at changes that are only there when the event is done.
 #[test]
 fn spaces_that_many_nodes_know_end_in_turns_by_how_much_changes() {

@@ -6,12 +6,13 @@ use proptest::prelude::*;
 use yonder_placement::Request;
 
 use super::*;
+use crate::peers::Peers;
 
 impl Desk {
     /// A connection that has begun, and of that nothing is heard.
     fn mouth(&self, peer: u64, party: Party) -> Mouth {
-        let (shared, peer) = (Arc::clone(&self.0), PeerId(peer));
-        Mouth { shared, peer, party, has_spoken: true, room: Arc::default() }
+        let place = Peers::default().admit(party.clone()).unwrap();
+        Mouth { shared: Arc::clone(&self.0), peer: PeerId(peer), party, room: Arc::default(), place }
     }
 
     fn has(&self, peer: u64) -> usize {
@@ -47,7 +48,8 @@ fn parties_are_heard_in_turn_and_connections_in_their_order() {
         many.iter_mut().for_each(|mouth| mouth.say(asked(id), None).unwrap());
     }
     let mut one = desk.mouth(77, named("one"));
-    let mut node = desk.mouth(78, Party::Node(PeerId(78)));
+    let mut node = desk.mouth(78, named("many"));
+    inbox.admit(PeerId(78));
     for id in 0..2 {
         one.say(asked(id), None).unwrap();
         node.say(asked(id), None).unwrap();
@@ -74,7 +76,7 @@ fn nothing_is_heard_for_a_time_later_than_what_waits() {
     many.say(asked(0), None).unwrap();
     many.say(asked(1), None).unwrap();
     one.say(asked(2), None).unwrap();
-    desk.0.change(Arrival::End(PeerId(9), None)).unwrap();
+    desk.mouth(9, named("gone")).end(None);
     let read: Vec<Instant> = desk.0.lock().times.iter().map(|(read, _)| *read).collect();
     let order = [read[0], read[0], read[1], read[1]];
     for came in order {
@@ -90,7 +92,7 @@ fn that_a_connection_begins_or_ends_waits_for_no_line_of_another() {
     let mut many = desk.mouth(1, named("many"));
     (0..4).for_each(|id| many.say(asked(id), None).unwrap());
     desk.mouth(2, named("gone")).end(None);
-    assert!(matches!(inbox.hear(Duration::ZERO).arrival, Arrival::End(PeerId(2), None)));
+    assert!(matches!(inbox.hear(Duration::ZERO).arrival, Arrival::End(PeerId(2), None, _)));
     // All that a connection has said is heard before its end.
     thread::scope(|scope| {
         let ending = scope.spawn(|| many.end(Some("wrong".to_owned())));
@@ -99,7 +101,7 @@ fn that_a_connection_begins_or_ends_waits_for_no_line_of_another() {
         }
         ending.join().unwrap();
     });
-    assert!(matches!(inbox.hear(Duration::ZERO).arrival, Arrival::End(PeerId(1), Some(_))));
+    assert!(matches!(inbox.hear(Duration::ZERO).arrival, Arrival::End(PeerId(1), Some(_), _)));
 }
 
 #[test]
@@ -117,7 +119,8 @@ fn a_connection_waits_while_it_has_many_lines_here_and_others_do_not() {
         }
         saying.join().unwrap();
     });
-    let mut node = desk.mouth(2, Party::Node(PeerId(2)));
+    let mut node = desk.mouth(2, named("node"));
+    inbox.admit(PeerId(2));
     (0..64).for_each(|id| node.say(asked(id), None).unwrap());
     assert_eq!(desk.has(2), LINES_OF_NODE_MAX);
 }
@@ -135,7 +138,62 @@ fn who_waits_is_told_when_nothing_is_heard_any_more() {
     });
     last.end(None);
     assert!(desk.0.lock().is_idle());
-    assert_eq!(desk.0.change(Arrival::End(PeerId(1), None)), Err(Over));
+    assert_eq!(first.say(asked(6), None), Err(Over));
+}
+
+/// Those who come and go faster than they are heard once kept all others waiting.
+#[test]
+fn lines_are_heard_between_what_begins_and_ends_and_none_before_its_connection() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let gone = |peer| desk.mouth(peer, named("gone")).end(None);
+    let mut first = desk.mouth(1, named("a"));
+    (0..3).for_each(|id| first.say(asked(id), None).unwrap());
+    (10..13).for_each(gone);
+    // This one says something, and of its beginning was not heard yet.
+    let mut later = desk.mouth(2, named("b"));
+    later.say(asked(0), None).unwrap();
+    (13..16).for_each(gone);
+    let said = std::iter::from_fn(|| match inbox.hear(Duration::ZERO).arrival {
+        Arrival::End(peer, ..) | Arrival::Line(peer, ..) => Some(peer.0),
+        _ => None,
+    });
+    assert_eq!(said.collect::<Vec<_>>(), [10, 1, 11, 12, 2, 13, 1, 14, 1, 15]);
+}
+
+/// Whoever begins as a node does once had turns for each of its connections.
+#[test]
+fn a_node_has_its_own_turns_once_it_was_admitted_with_what_it_has_said() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let mut many: Vec<Mouth> = (0..3).map(|peer| desk.mouth(peer, named("many"))).collect();
+    for mouth in &mut many {
+        (0..4).for_each(|id| mouth.say(asked(id), None).unwrap());
+    }
+    assert_eq!((heard(&inbox), desk.0.lock().turns.len()), (Some((0, 0)), 1));
+    inbox.admit(PeerId(2));
+    many[2].say(asked(4), None).unwrap();
+    let order: Vec<_> = std::iter::from_fn(|| heard(&inbox)).collect();
+    assert_eq!(order[..6], [(0, 1), (2, 0), (0, 2), (2, 1), (0, 3), (2, 2)]);
+    let of_node = order.iter().filter(|(peer, _)| *peer == 2).map(|(_, id)| *id);
+    assert_eq!(of_node.collect::<Vec<_>>(), [0, 1, 2, 3, 4]);
+    assert!(desk.0.lock().is_idle() && desk.0.lock().counts.is_empty());
+    many.pop().unwrap().end(None);
+    assert!(matches!(inbox.hear(Duration::ZERO).arrival, Arrival::End(PeerId(2), ..)));
+    assert!(desk.0.lock().nodes.is_empty());
+}
+
+/// A place that was free before its end was heard let any number of ends, and of open sockets, wait.
+#[test]
+fn a_connection_has_its_place_until_its_end_was_heard() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let peers = Peers::default();
+    let place = peers.admit(named("a")).unwrap();
+    Mouth { place, ..desk.mouth(1, named("a")) }.end(None);
+    assert_eq!(peers.all(), 1);
+    drop(inbox.hear(Duration::ZERO));
+    assert_eq!(peers.all(), 0);
 }
 
 #[test]

@@ -63,6 +63,9 @@ impl Shared {
         while !*stopped {
             let asked = yonder_clock::boottime();
             if let Some(wait) = schedule.wait(asked) {
+                if schedule.is_far_off(asked) {
+                    controller.hang_up();
+                }
                 stopped = self.stopping.wait_timeout(stopped, wait).unwrap_or_else(PoisonError::into_inner).0;
                 continue;
             }

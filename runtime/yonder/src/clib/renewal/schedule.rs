@@ -18,6 +18,8 @@ const LOOKS_PER_LEASE: u32 = 64;
 const LOOK_MIN: Duration = Duration::from_millis(250);
 /// Longest attempt, however long the lease: one that hangs is worth another connection.
 const ATTEMPT_MAX: Duration = Duration::from_secs(5);
+/// Time for which no connection is kept.
+const FAR_OFF: Duration = Duration::from_secs(60);
 /// Time after which a renewal that no controller has answered is tried again. It doubles each time.
 const RETRY_MIN: Duration = Duration::from_millis(250);
 /// Longest time after which it is tried again.
@@ -49,6 +51,12 @@ impl Schedule {
     pub(super) fn wait(&self, now: Nanos) -> Option<Duration> {
         let left = self.due.checked_sub(now).filter(|left| *left > 0)?;
         Some(Duration::from_nanos(left).min((self.lease() / LOOKS_PER_LEASE).max(LOOK_MIN)))
+    }
+
+    /// Whether it is so long until the next attempt that a connection is better made anew: a controller ends those on
+    /// which nothing is said for five minutes, and has places for so many.
+    pub(super) fn is_far_off(&self, now: Nanos) -> bool {
+        self.due > after(now, FAR_OFF)
     }
 
     /// How long an attempt may take: it leaves time for others.
@@ -144,6 +152,13 @@ mod tests {
             assert_eq!(renewed, nanos(lease / RENEWALS_PER_LEASE));
             assert!(wakes <= 17, "{wakes} times for {lease:?}");
         }
+    }
+
+    #[test]
+    fn a_connection_is_kept_for_short_leases_alone() {
+        let is_far_off = |lease| Schedule::new(Some(lease), 0).is_far_off(0);
+        assert!(!is_far_off(MINUTE) && !is_far_off(4 * MINUTE) && is_far_off(5 * MINUTE) && is_far_off(DAY));
+        assert!(!Schedule::new(Some(DAY), 0).is_far_off(nanos(DAY / 4 - MINUTE)));
     }
 
     #[test]
