@@ -8,9 +8,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, ControllerClient, MemoryStore, Store, StoreError, ToController, Write};
+use yonder_identity::Role;
 use yonder_placement::Request;
 
 use crate::fake::{Cluster, config, until};
+use crate::identities::{Members, Raw};
 
 const LEASE: Duration = Duration::from_secs(2);
 /// How long each line takes a controller that is slow.
@@ -103,4 +105,44 @@ fn one_who_asks_much_ends_no_address_space_of_another() {
         assert!(unanswered > 6, "the others ask too little for the controller to be slow: {unanswered}");
     });
     assert_eq!(*ended.lock().unwrap(), None, "its owner has renewed it all the time");
+}
+
+/// Members are heard in turn, so an owner's words are heard between older ones of another. When those were gone, its
+/// lease was once over: it had begun, each time, when the oldest of them had come.
+#[test]
+fn what_another_member_has_waiting_ends_no_address_space_of_an_owner_who_is_heard() {
+    let store = Watched::default();
+    let (ended, is_slow) = (Arc::clone(&store.ended), Arc::clone(&store.is_slow));
+    let mut members = Members::new();
+    let credential = members.add(Role::Controller, "c1");
+    let cluster = Cluster::of(config(), Box::new(store), Some(credential));
+    let [owner, other] = ["owner", "other"].map(|name| members.add(Role::Tenant, name));
+    let mut many: Vec<Raw> = (0..100).map(|_| Raw::new(cluster.address, Some(&other))).collect();
+    let mut owner = cluster.client_as(&owner);
+    let space = owner.create_space_for(LEASE).unwrap();
+    is_slow.store(true, Ordering::Release);
+    for raw in &mut many {
+        (0..4).for_each(|id| raw.say(&ToController::Ask { id, request: Request::Nodes }));
+    }
+    let is_over = AtomicBool::new(false);
+    let (begun, longest) = thread::scope(|scope| {
+        let renewing = scope.spawn(|| {
+            let mut longest = Duration::ZERO;
+            while !is_over.load(Ordering::Acquire) {
+                let asked = Instant::now();
+                owner.renew(space.pid, space.keys.owner, LEASE / 4).unwrap();
+                longest = longest.max(asked.elapsed());
+                // tidy: sleep: renewals come at times that are apart
+                thread::sleep(LEASE / 16);
+            }
+            longest
+        });
+        let begun = Instant::now();
+        many.iter_mut().for_each(|raw| (0..4).for_each(|_| drop(raw.hear())));
+        is_over.store(true, Ordering::Release);
+        (begun, renewing.join().unwrap())
+    });
+    assert!(begun.elapsed() > LEASE && longest < LEASE / 4, "{:?}, {longest:?}", begun.elapsed());
+    owner.renew(space.pid, space.keys.owner, LEASE).unwrap();
+    assert_eq!(*ended.lock().unwrap(), None);
 }
