@@ -314,7 +314,7 @@ impl Brain {
         }
         for node in closed {
             if let Some(peer) = self.nodes.remove(&node) {
-                tracing::warn!(%node, "the node's lease is over, or it has named more address spaces than a node can have");
+                tracing::warn!(%node, "the node's lease is over, or it names more address spaces than a node can have");
                 self.close(peer);
             }
         }

@@ -210,9 +210,7 @@ impl Inbox {
         let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
         waiting.next()
     }
-}
 
-impl Inbox {
     /// The connection is a node's that was admitted: from now on it has turns of its own, and so have its lines that
     /// are here.
     pub(crate) fn admit(&self, peer: PeerId) {
@@ -225,7 +223,9 @@ impl Inbox {
         }
         waiting.forget_idle();
         waiting.nodes.insert(peer);
-        if !lines.is_empty() {
+        if let Some(line) = lines.front() {
+            // There is room for more.
+            line.room.0.notify_one();
             waiting.turns.push_back(Party::Node(peer));
             waiting.lines.insert(Party::Node(peer), lines);
         }
@@ -335,18 +335,19 @@ impl Waiting {
         let party = self.turns.pop_front()?;
         let lines = self.lines.get_mut(&party).expect("a party with a turn has lines");
         let line = lines.pop_front().expect("a party with a turn has lines");
+        let is_last = lines.is_empty();
         self.times.remove(&(line.read, line.number));
+        let lines_max = self.lines_max(line.peer);
         let count = self.counts.get_mut(&line.peer).expect("a line that waits is counted");
         *count -= 1;
         // A reader waits for room, or until all was heard.
-        let lines_max = if self.nodes.contains(&line.peer) { LINES_OF_NODE_MAX } else { LINES_MAX };
         if *count == 0 || *count == lines_max - 1 {
             line.room.0.notify_one();
         }
         if *count == 0 {
             self.counts.remove(&line.peer);
         }
-        if lines.is_empty() {
+        if is_last {
             self.lines.remove(&party);
         } else {
             self.turns.push_back(party);
