@@ -16,6 +16,7 @@ mod adaptive_spin;
 mod adversarial;
 mod areas;
 mod background;
+pub mod cluster;
 mod emu;
 mod file;
 pub mod lane;

@@ -1,4 +1,5 @@
-//! [`LaneQueuePair`]: reads and writes of pages over one [`Lane`].
+//! [`LaneQueue`]: reads and writes of pages over one [`Lane`]; [`LaneQueuePair`]: the one of a node that has all of a
+//! fabric's memory.
 //!
 //! Every operation has a slot, and one request on the lane for each segment, which is named by the slot and its place
 //! in the vector. The lane repeats what the network loses, executes each write once, and orders what concerns the same
@@ -6,10 +7,11 @@
 //! cancelled one will not be executed any more. An operation is over when all of its requests are, or when one of them
 //! has failed, which cancels the others.
 //!
-//! Invariants: nothing is allocated after the queue pair was made. A frame is read only when its write is composed, and
+//! Invariants: nothing is allocated after the queue was made. A frame is read only when its write is composed, and
 //! written only by a verified answer to the read that is outstanding for it. When the lane is down every operation is
-//! given up and completed as [`Status::Disconnected`], also those that the node may have executed.
+//! given up and ends as [`End::Unknown`], also those that the node may have executed.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use yonder_client::{Config, Operation, OperationId, Outcome};
@@ -17,7 +19,7 @@ use yonder_mapping::Mapping;
 use yonder_units::{FrameIndex, Nanos, Narrow};
 use yonder_wire::{ErrorCode, Header, Kind};
 
-use crate::lane::{Condition, Data, Lane};
+use crate::lane::{Condition, Data, Lane, NodeSession};
 use crate::lease::Lease;
 use crate::space::{Credentials, Space};
 use crate::vector::Operation as Posted;
@@ -41,8 +43,8 @@ enum State {
     Free,
     /// The lane has what is not over of it.
     Posted,
-    /// To be completed as disconnected.
-    Lost,
+    /// It has ended, and its end is to be taken.
+    Ended(End),
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -63,16 +65,32 @@ struct Request {
     operation: Option<OperationId>,
 }
 
-/// A queue pair over a lane.
-pub(crate) struct LaneQueuePair {
+/// How an operation ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum End {
+    /// The node has done it.
+    Done,
+    /// The node says no.
+    Refused(ErrorCode),
+    /// The node was not reached, or has not answered: it may have done it.
+    Unknown,
+}
+
+/// Reads and writes over a lane, each with the right to its memory.
+pub(crate) struct LaneQueue {
     lane: Lane,
-    credentials: Credentials,
-    lease: Arc<Lease>,
     pages: Pages,
     free: Vec<u16>,
-    /// Number of slots in [`State::Lost`].
-    lost: usize,
+    /// Slots in [`State::Ended`], in the order in which they ended.
+    ended: VecDeque<u16>,
     idle_look_at: Nanos,
+}
+
+/// A queue pair over a lane to a node that has all of a fabric's memory.
+pub(crate) struct LaneQueuePair {
+    queue: LaneQueue,
+    credentials: Credentials,
+    lease: Arc<Lease>,
 }
 
 /// The frames of the operations.
@@ -87,23 +105,27 @@ pub(crate) fn lane_config(config: Config) -> Config {
     Config { operations_max: REQUESTS_MAX, dependency_page_bytes: GRANULE_BYTES as u64, ..config }
 }
 
-impl LaneQueuePair {
-    /// A queue pair over `lane`, which was opened with the limits of [`lane_config`], to memory in `space`.
-    pub(crate) fn new(lane: Lane, space: &Space, frames: Arc<Mapping>) -> Self {
+impl LaneQueue {
+    /// A queue over `lane`, which was opened with the limits of [`lane_config`].
+    pub(crate) fn new(lane: Lane, frames: Arc<Mapping>) -> Self {
         let requests = [Request::default(); SEGMENTS_MAX];
         let empty = Slot { state: State::Free, id: WorkId(0), frame: FrameIndex(0), requests };
         Self {
             lane,
-            credentials: space.credentials(),
-            lease: Arc::clone(space.lease()),
             pages: Pages { frames, slots: Box::new([empty; DEPTH]) },
             free: (0..DEPTH.narrow_u16()).collect(),
-            lost: 0,
+            ended: VecDeque::with_capacity(DEPTH),
             idle_look_at: 0,
         }
     }
 
-    fn post(&mut self, id: WorkId, posted: Posted, now: Nanos) -> Result<(), PostError> {
+    /// What all lanes to the node know about it.
+    pub(crate) fn session(&self) -> &Arc<NodeSession> {
+        self.lane.session()
+    }
+
+    /// Posts an operation on memory that `right` is the right to.
+    pub(crate) fn post(&mut self, id: WorkId, posted: Posted, right: Credentials, now: Nanos) -> Result<(), PostError> {
         let (kind, address, frame, vector) = match posted {
             Posted::Read(PageRead { from, into: ReadInto::Frame(frame), vector }) => (Kind::Read, from, frame, vector),
             Posted::Read(_) => panic!("this fabric maps nothing: read into a frame"),
@@ -115,8 +137,8 @@ impl LaneQueuePair {
             let (offset, bytes) = (segment.start as u64, segment.len() as u64);
             let operation = Operation {
                 kind,
-                pid: self.credentials.pid,
-                capability: self.credentials.capability,
+                pid: right.pid,
+                capability: right.capability,
                 address: address.0 + offset,
                 length: bytes,
                 body: &[],
@@ -135,111 +157,144 @@ impl LaneQueuePair {
         Ok(())
     }
 
-    /// Takes what the lane has completed, as far as `completions` has room.
-    fn complete_done(&mut self, completions: &mut Vec<Completion>) {
-        while completions.len() < completions.capacity() {
-            let Some(done) = self.lane.completion() else { return };
-            let status = match done.outcome {
-                Outcome::Done => Status::Done,
-                Outcome::Refused(ErrorCode::BadCapability) => {
-                    // The node has forgotten the address space: nothing that it says of it from now on counts.
-                    self.lane.session().lose();
-                    Status::Disconnected
-                }
-                Outcome::Refused(_) => Status::Failed,
-                Outcome::Lost | Outcome::TimedOut => Status::Disconnected,
-                Outcome::Old(_) => unreachable!("no atomic was submitted"),
-            };
-            let (index, place) = slot_and_place(done.token);
-            let requests = &mut self.pages.slots[index].requests;
-            requests[place].operation = None;
-            if status != Status::Done {
-                give_up(&mut self.lane, requests);
-            }
-            if requests.iter().all(|request| request.operation.is_none()) {
-                self.complete(index.narrow_u16(), status, completions);
-            }
+    /// Sends what was posted and takes what has arrived; ends are there to be taken then. If it `is_over`, nothing is
+    /// sent any more, and everything ends.
+    pub(crate) fn poll(&mut self, now: Nanos, is_over: impl FnOnce() -> bool) {
+        if self.outstanding() == 0 && now < self.idle_look_at {
+            return;
+        }
+        self.idle_look_at = now + IDLE_LOOK_INTERVAL;
+        let condition = if is_over() { Condition::Down } else { self.lane.poll(now, &mut self.pages) };
+        self.take_completions();
+        if condition == Condition::Down {
+            self.lose_all();
         }
     }
 
-    fn complete(&mut self, index: u16, status: Status, completions: &mut Vec<Completion>) {
+    /// The next operation that has ended, and how.
+    pub(crate) fn take_ended(&mut self) -> Option<(WorkId, End)> {
+        let index = self.ended.pop_front()?;
         let slot = &mut self.pages.slots[usize::from(index)];
-        assert!(slot.state != State::Free, "a completion for a slot that is free");
-        completions.push(Completion { id: slot.id, status });
+        let State::Ended(end) = slot.state else { unreachable!("its end was noted") };
         slot.state = State::Free;
         self.free.push(index);
+        Some((slot.id, end))
+    }
+
+    /// Forgets an operation, as [`QueuePair::cancel`]. False if there is none called so.
+    pub(crate) fn cancel(&mut self, id: WorkId) -> bool {
+        let posted = self.pages.slots.iter().position(|slot| slot.state != State::Free && slot.id == id);
+        let Some(index) = posted else { return false };
+        match self.pages.slots[index].state {
+            State::Posted => give_up(&mut self.lane, &mut self.pages.slots[index].requests),
+            State::Ended(_) => self.ended.retain(|ended| usize::from(*ended) != index),
+            State::Free => unreachable!("it was looked for among the others"),
+        }
+        self.pages.slots[index].state = State::Free;
+        self.free.push(index.narrow_u16());
+        true
+    }
+
+    /// As [`QueuePair::may_still_write`], of the address space with this number.
+    pub(crate) fn may_still_write(&self, pid: u32, start: RemoteAddress, bytes: u64) -> bool {
+        self.lane.may_still_change(pid, start.0, bytes)
+    }
+
+    /// As [`QueuePair::next_poll`].
+    pub(crate) fn next_poll(&self) -> Nanos {
+        if self.outstanding() > 0 { self.lane.next_poll() } else { Nanos::MAX }
+    }
+
+    /// As [`QueuePair::outstanding`].
+    pub(crate) fn outstanding(&self) -> usize {
+        DEPTH - self.free.len()
+    }
+
+    /// Notes what the lane has completed.
+    fn take_completions(&mut self) {
+        while let Some(done) = self.lane.completion() {
+            let end = match done.outcome {
+                Outcome::Done => End::Done,
+                Outcome::Refused(code) => End::Refused(code),
+                Outcome::Lost | Outcome::TimedOut => End::Unknown,
+                Outcome::Old(_) => unreachable!("no atomic was submitted"),
+            };
+            let (index, place) = slot_and_place(done.token);
+            let slot = &mut self.pages.slots[index];
+            assert!(slot.state == State::Posted, "a completion for a slot that has no operation");
+            slot.requests[place].operation = None;
+            if end != End::Done {
+                give_up(&mut self.lane, &mut slot.requests);
+            }
+            if slot.requests.iter().all(|request| request.operation.is_none()) {
+                slot.state = State::Ended(end);
+                self.ended.push_back(index.narrow_u16());
+            }
+        }
     }
 
     /// Gives every operation up: the lane is down.
     fn lose_all(&mut self) {
-        for slot in self.pages.slots.iter_mut() {
+        for (index, slot) in self.pages.slots.iter_mut().enumerate() {
             if slot.state == State::Posted {
                 give_up(&mut self.lane, &mut slot.requests);
-                slot.state = State::Lost;
-                self.lost += 1;
-            }
-        }
-    }
-
-    /// Completes lost operations, as far as `completions` has room.
-    fn complete_lost(&mut self, completions: &mut Vec<Completion>) {
-        for index in 0..DEPTH.narrow_u16() {
-            if self.lost == 0 || completions.len() == completions.capacity() {
-                return;
-            }
-            if self.pages.slots[usize::from(index)].state == State::Lost {
-                self.lost -= 1;
-                self.complete(index, Status::Disconnected, completions);
+                slot.state = State::Ended(End::Unknown);
+                self.ended.push_back(index.narrow_u16());
             }
         }
     }
 }
 
+impl LaneQueuePair {
+    /// A queue pair over `lane`, which was opened with the limits of [`lane_config`], to memory in `space`.
+    pub(crate) fn new(lane: Lane, space: &Space, frames: Arc<Mapping>) -> Self {
+        let (credentials, lease) = (space.credentials(), Arc::clone(space.lease()));
+        Self { queue: LaneQueue::new(lane, frames), credentials, lease }
+    }
+}
+
 impl QueuePair for LaneQueuePair {
     fn post_read_vector(&mut self, id: WorkId, read: PageRead, now: Nanos) -> Result<(), PostError> {
-        self.post(id, Posted::Read(read), now)
+        self.queue.post(id, Posted::Read(read), self.credentials, now)
     }
 
     fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError> {
-        self.post(id, Posted::Write(write), now)
+        self.queue.post(id, Posted::Write(write), self.credentials, now)
     }
 
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {
-        if self.outstanding() == 0 && now < self.idle_look_at {
-            return;
-        }
-        self.idle_look_at = now + IDLE_LOOK_INTERVAL;
         // Behind the lease nothing is sent: the node may have ended the address space.
-        if self.lease.is_over() || self.lane.poll(now, &mut self.pages) == Condition::Down {
-            self.complete_done(completions);
-            self.lose_all();
+        self.queue.poll(now, || self.lease.is_over());
+        while completions.len() < completions.capacity() {
+            let Some((id, end)) = self.queue.take_ended() else { return };
+            let status = match end {
+                End::Done => Status::Done,
+                End::Refused(ErrorCode::BadCapability) => {
+                    // The node has forgotten the address space: nothing that it says of it from now on counts.
+                    self.queue.session().lose();
+                    Status::Disconnected
+                }
+                End::Refused(_) => Status::Failed,
+                End::Unknown => Status::Disconnected,
+            };
+            completions.push(Completion { id, status });
         }
-        self.complete_done(completions);
-        self.complete_lost(completions);
     }
 
     fn cancel(&mut self, id: WorkId) {
-        let posted = self.pages.slots.iter().position(|slot| slot.state != State::Free && slot.id == id);
-        let Some(index) = posted else { return };
-        match self.pages.slots[index].state {
-            State::Posted => give_up(&mut self.lane, &mut self.pages.slots[index].requests),
-            State::Lost => self.lost -= 1,
-            State::Free => unreachable!("it was looked for among the others"),
-        }
-        self.pages.slots[index].state = State::Free;
-        self.free.push(index.narrow_u16());
+        self.queue.cancel(id);
     }
 
     fn may_still_write(&self, start: RemoteAddress, bytes: u64) -> bool {
-        self.lane.may_still_change(self.credentials.pid, start.0, bytes)
+        self.queue.may_still_write(self.credentials.pid, start, bytes)
     }
 
     fn next_poll(&self) -> Nanos {
-        if self.outstanding() > 0 { self.lane.next_poll() } else { Nanos::MAX }
+        self.queue.next_poll()
     }
 
     fn outstanding(&self) -> usize {
-        DEPTH - self.free.len()
+        self.queue.outstanding()
     }
 
     fn depth(&self) -> usize {

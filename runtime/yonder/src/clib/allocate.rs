@@ -6,9 +6,9 @@
 
 use std::sync::Arc;
 
+use yonder_fabric::cluster::Cluster;
 use yonder_wire::{AllocateRequest, Allocated, Backing, Body, ErrorCode, Kind, Permission};
 
-use super::cluster::Cluster;
 use super::flows::Request;
 use super::process::Backend;
 use super::table::Content;

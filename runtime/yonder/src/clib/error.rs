@@ -1,7 +1,10 @@
 //! [`ClibError`]: why an operation on a remote address space was not done. One variant for each reaction.
 
+use yonder_controller::ClientError;
 use yonder_fabric::FabricError;
+use yonder_fabric::cluster::ClusterError;
 use yonder_fabric::lane::CallError;
+use yonder_placement::Refusal;
 use yonder_wire::ErrorCode;
 
 /// Why an operation was not done.
@@ -30,7 +33,7 @@ pub enum ClibError {
     TimedOut,
     /// The controller cannot be reached, or refused for a reason of its own.
     #[error(transparent)]
-    Controller(yonder_controller::ClientError),
+    Controller(ClientError),
     /// An address space of several nodes was asked for what only one node has.
     #[error("an address space of several nodes has no one node that could do this: name an address, as with call_at")]
     ManyNodes,
@@ -55,6 +58,30 @@ impl From<ErrorCode> for ClibError {
             ErrorCode::TooOld | ErrorCode::Aborted => Self::TimedOut,
             ErrorCode::NoOffload | ErrorCode::OffloadFailed => Self::Offload(code),
             _ => Self::Refused(code),
+        }
+    }
+}
+
+impl From<ClientError> for ClibError {
+    fn from(error: ClientError) -> Self {
+        match error {
+            ClientError::Refused(Refusal::BadKey { .. } | Refusal::RegionLost { .. }) => Self::Lost,
+            ClientError::Refused(Refusal::NotAllowed { .. }) => Self::NotAllowed(ErrorCode::NotAllowed),
+            ClientError::Refused(Refusal::NoRoom { .. }) => Self::OutOfMemory,
+            ClientError::Refused(Refusal::NoRegion { .. } | Refusal::BadLength { .. }) => {
+                Self::BadRange(ErrorCode::BadAddress)
+            }
+            error => Self::Controller(error),
+        }
+    }
+}
+
+impl From<ClusterError> for ClibError {
+    fn from(error: ClusterError) -> Self {
+        match error {
+            ClusterError::Controller(error) => error.into(),
+            ClusterError::Fabric(error) => error.into(),
+            ClusterError::Refused(code) => code.into(),
         }
     }
 }

@@ -5,13 +5,13 @@ use std::time::Duration;
 
 use yonder_client::{Operation, OperationId, SubmitError};
 use yonder_fabric::FabricError;
+use yonder_fabric::cluster::Location;
 use yonder_fabric::lane::{Condition, Lane, NodeAddress, NodeSession};
 use yonder_placement::NodeId;
 use yonder_units::{Nanos, saturating_nanos};
 use yonder_wire::Kind;
 
 use super::ClibError;
-use super::cluster::Location;
 use super::process::{Backend, Shared};
 use super::ticket::Proof;
 

@@ -34,12 +34,10 @@
 
 mod allocate;
 mod asynchronous;
-mod cluster;
 mod error;
 mod flows;
 mod pending;
 mod process;
-mod renewal;
 mod table;
 mod thread;
 mod ticket;

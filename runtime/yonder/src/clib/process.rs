@@ -4,12 +4,12 @@ use std::mem;
 use std::sync::Arc;
 use std::time::Duration;
 
+use yonder_fabric::cluster::Cluster;
 use yonder_fabric::lane::{Lane, NodeAddress, NodeSession};
 use yonder_fabric::{AdaptiveSpin, Credentials, FabricError, SpaceLease, SpaceLeaseError};
 use yonder_mapping::{ForkMark, MapError};
 use yonder_wire::{ErrorCode, Kind, LEASE_MS_MAX, Rights};
 
-use super::cluster::Cluster;
 use super::flows::open;
 use super::ticket::Proof;
 use super::{Buffer, ClibError, Thread, Ticket};
@@ -144,7 +144,10 @@ impl Process {
                 let granted = node.space_lease.call(Kind::Grant, 0, rights as u64, &[])?.header;
                 Ok(Ticket::new(node.ticket.pid(), granted.capability))
             }
-            Backend::Cluster(cluster) => cluster.ticket(Some(rights)),
+            Backend::Cluster(cluster) => {
+                let key = cluster.key_for(rights).ok_or(ClibError::NotAllowed(ErrorCode::NotAllowed))?;
+                Ok(Ticket::of_controller(cluster.pid(), key.0))
+            }
         }
     }
 
@@ -187,7 +190,7 @@ impl Process {
     pub fn own_ticket(&self) -> Ticket {
         match &self.shared.place {
             Backend::Node(node) => node.ticket,
-            Backend::Cluster(cluster) => cluster.ticket(None).expect("what a process has needs no right"),
+            Backend::Cluster(cluster) => Ticket::of_controller(cluster.pid(), cluster.key().0),
         }
     }
 }

@@ -308,7 +308,7 @@ impl<B: Buffer> Thread<B> {
     /// Whether `address` is at another node than `node` now, as the controller says.
     fn is_elsewhere(&self, address: u64, node: NodeId) -> Result<bool, ClibError> {
         let Backend::Cluster(cluster) = &self.process.place else { return Ok(false) };
-        cluster.is_elsewhere(cluster.region_of(address)?, node)
+        Ok(cluster.is_elsewhere(cluster.region_of(address)?, node)?)
     }
 
     /// Whether a refusal with `code` by `node` means that `address` is at another node now, after waiting until it is

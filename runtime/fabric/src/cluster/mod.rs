@@ -1,6 +1,6 @@
-//! [`Cluster`]: an address space that spans nodes, as one process knows it.
+//! [`Cluster`]: an address space that spans the nodes of a controller, as one process knows it.
 //!
-//! Its addresses are divided into regions, each on one node. Where regions are is known to a controller; what was asked
+//! `yonder::clib` asks it where an address is, and follows what moves; `yonder://` keeps pages in one. Its addresses are divided into regions, each on one node. Where regions are is known to a controller; what was asked
 //! once is kept here, for all threads, until a node says that the region has moved. The controller ends an address
 //! space when its lease is over, which programs with the owner's key renew (`renewal`).
 //!
@@ -8,37 +8,55 @@
 //! from their first question on. So no thread's question keeps renewal waiting; and where a controller takes no more
 //! connections, it is a question that fails, and not the lease.
 
+mod renewal;
+
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, ControllerClient};
-use yonder_fabric::FabricError;
-use yonder_fabric::lane::NodeSession;
-use yonder_placement::{Key, Keys, NodeId, Pid, Placement, Refusal};
+use yonder_placement::{Key, Keys, NodeId, Pid, Placement};
 use yonder_units::Nanos;
-use yonder_wire::Rights;
+use yonder_wire::{ErrorCode, Rights};
 
-use super::renewal::Renewal;
-use super::{ClibError, Ticket};
+use crate::FabricError;
+use crate::lane::NodeSession;
+use renewal::Renewal;
 
 /// How long a region may be on its way between the node that had it and the controller's map.
 const MOVE_TIME_MAX: Duration = Duration::from_secs(10);
 /// Pause between two questions where a region is.
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 
+/// Why a question of an address space of a controller has no answer.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// The controller has refused, or was not reached.
+    #[error(transparent)]
+    Controller(#[from] ClientError),
+    /// The thread that renews the lease was not started.
+    #[error(transparent)]
+    Fabric(#[from] FabricError),
+    /// What was asked for is not possible here, whoever is asked.
+    #[error("{0}")]
+    Refused(ErrorCode),
+}
+
 /// Where a region is.
 #[derive(Clone, Debug)]
-pub(super) struct Location {
-    pub(super) node: NodeId,
+pub struct Location {
+    /// The node that has it.
+    pub node: NodeId,
     /// What the node is called, where nodes have names.
-    pub(super) name: Option<String>,
-    pub(super) urls: Vec<String>,
-    pub(super) capability: u128,
+    pub name: Option<String>,
+    /// Where the node is reached, best first.
+    pub urls: Vec<String>,
+    /// The right to the region, there.
+    pub capability: u128,
 }
 
 /// An address space of a controller.
-pub(super) struct Cluster {
+pub struct Cluster {
     controller: Mutex<ControllerClient>,
     /// Renews the lease, for owners.
     renewal: Mutex<Option<Renewal>>,
@@ -55,7 +73,7 @@ pub(super) struct Cluster {
 
 impl Cluster {
     /// Makes an address space with a lease of this length. The controller has as long as `deadline` for each answer.
-    pub(super) fn create(addresses: &str, deadline: Duration, lease: Duration) -> Result<Self, ClibError> {
+    pub fn create(addresses: &str, deadline: Duration, lease: Duration) -> Result<Self, ClusterError> {
         let mut controller = ControllerClient::new(addresses, deadline).with_credential_of_process()?;
         let asked = yonder_clock::boottime();
         let space = controller.create_space_for(lease)?;
@@ -66,7 +84,7 @@ impl Cluster {
     }
 
     /// Uses the address space of another process.
-    pub(super) fn open(addresses: &str, deadline: Duration, pid: u32, key: u128) -> Result<Self, ClibError> {
+    pub fn open(addresses: &str, deadline: Duration, pid: u32, key: u128) -> Result<Self, ClusterError> {
         let mut controller = ControllerClient::new(addresses, deadline).with_credential_of_process()?;
         let (pid, key) = (Pid(pid), Key(key));
         let asked = yonder_clock::boottime();
@@ -101,44 +119,53 @@ impl Cluster {
         addresses: &str,
         lease: Option<Duration>,
         asked: Nanos,
-    ) -> Result<(), ClibError> {
+    ) -> Result<(), ClusterError> {
         let started = Renewal::start(controller, self.pid, self.key, lease, asked);
         let renewal = started.map_err(|error| {
             let cause = format!("no thread can be started to renew the lease: {error}");
             FabricError::System { url: format!("controller://{addresses}"), cause }
-        });
-        *self.renewal() = Some(renewal?);
+        })?;
+        *self.renewal() = Some(renewal);
         Ok(())
     }
 
-    pub(super) fn pid(&self) -> u32 {
+    /// Its number.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
         self.pid.0
     }
 
-    pub(super) fn region_bytes(&self) -> u64 {
+    /// Bytes of a region.
+    #[must_use]
+    pub fn region_bytes(&self) -> u64 {
         self.region_bytes
     }
 
     /// Number of the region that has `address`.
-    pub(super) fn region_of(&self, address: u64) -> Result<u32, ClibError> {
+    pub fn region_of(&self, address: u64) -> Result<u32, ClusterError> {
         let region = u32::try_from(address / self.region_bytes).ok();
-        region.ok_or(ClibError::BadRange(yonder_wire::ErrorCode::BadAddress))
+        region.ok_or(ClusterError::Refused(ErrorCode::BadAddress))
     }
 
-    /// The ticket that this process has, or one with `rights` for others.
-    pub(super) fn ticket(&self, rights: Option<Rights>) -> Result<Ticket, ClibError> {
-        let key = match (rights, &self.keys) {
-            (None, _) => self.key,
-            (Some(_), None) => return Err(ClibError::NotAllowed(yonder_wire::ErrorCode::NotAllowed)),
-            (Some(Rights::Read), Some(keys)) => keys.read,
-            (Some(Rights::ReadWrite), Some(keys)) => keys.read_write,
-            (Some(Rights::Owner), Some(keys)) => keys.owner,
-        };
-        Ok(Ticket::of_controller(self.pid.0, key.0))
+    /// The key that this process has.
+    #[must_use]
+    pub fn key(&self) -> Key {
+        self.key
+    }
+
+    /// The key that has these rights, if this process has made the address space.
+    #[must_use]
+    pub fn key_for(&self, rights: Rights) -> Option<Key> {
+        let keys = self.keys.as_ref()?;
+        Some(match rights {
+            Rights::Read => keys.read,
+            Rights::ReadWrite => keys.read_write,
+            Rights::Owner => keys.owner,
+        })
     }
 
     /// Ends the address space if this process has made it; in any case its lease is not renewed any more.
-    pub(super) fn destroy(&self) {
+    pub fn destroy(&self) {
         drop(self.renewal().take());
         if self.keys.is_some() {
             // A controller that cannot be reached ends the address space when its lease is over.
@@ -150,7 +177,7 @@ impl Cluster {
     }
 
     /// Where a region is, as far as is known here; asks if nothing is.
-    pub(super) fn locate(&self, region: u32) -> Result<Location, ClibError> {
+    pub fn locate(&self, region: u32) -> Result<Location, ClusterError> {
         if let Some(known) = self.known(region) {
             return Ok(known);
         }
@@ -160,7 +187,7 @@ impl Cluster {
 
     /// Where a region is that was at `node` and is no more; waits while it is on its way. `None` if it is there after
     /// all.
-    pub(super) fn relocate(&self, region: u32, node: NodeId) -> Result<Option<Location>, ClibError> {
+    pub fn relocate(&self, region: u32, node: NodeId) -> Result<Option<Location>, ClusterError> {
         let end = Instant::now() + MOVE_TIME_MAX;
         loop {
             if let Some(known) = self.known(region).filter(|known| known.node != node) {
@@ -178,7 +205,7 @@ impl Cluster {
     }
 
     /// Whether the controller says that a region is elsewhere than at `node`.
-    pub(super) fn is_elsewhere(&self, region: u32, node: NodeId) -> Result<bool, ClibError> {
+    pub fn is_elsewhere(&self, region: u32, node: NodeId) -> Result<bool, ClusterError> {
         let placement = self.controller().locate(self.pid, self.key, region)?;
         let is_elsewhere = placement.node != node;
         self.learn(&placement);
@@ -186,14 +213,14 @@ impl Cluster {
     }
 
     /// Asks the next time where the region that has `address` is.
-    pub(super) fn forget(&self, address: u64) {
+    pub fn forget(&self, address: u64) {
         if let Ok(region) = self.region_of(address) {
             self.regions.write().unwrap_or_else(PoisonError::into_inner).remove(&region);
         }
     }
 
     /// Regions to allocate `bytes` in, other than those in `avoid`.
-    pub(super) fn place(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<u32>, ClibError> {
+    pub fn place(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<u32>, ClusterError> {
         let placements = self.controller().place(self.pid, self.key, bytes, avoid)?;
         for placement in &placements {
             self.learn(placement);
@@ -202,24 +229,24 @@ impl Cluster {
     }
 
     /// What all threads know of the node there.
-    pub(super) fn session(&self, at: &Location) -> Arc<NodeSession> {
+    pub fn session(&self, at: &Location) -> Arc<NodeSession> {
         let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);
         let unknown = || Arc::new(NodeSession::default().called(at.name.clone()));
         Arc::clone(standings.entry(at.node).or_insert_with(unknown))
     }
 
     /// Remembers that the allocation at `start` has further parts.
-    pub(super) fn keep_parts(&self, start: u64, parts: Vec<u64>) {
+    pub fn keep_parts(&self, start: u64, parts: Vec<u64>) {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).insert(start, parts);
     }
 
     /// Whether the allocation at `start` has further parts.
-    pub(super) fn has_parts(&self, start: u64) -> bool {
+    pub fn has_parts(&self, start: u64) -> bool {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).contains_key(&start)
     }
 
     /// Further parts of the allocation at `start`, which is freed.
-    pub(super) fn take_parts(&self, start: u64) -> Vec<u64> {
+    pub fn take_parts(&self, start: u64) -> Vec<u64> {
         self.parts.lock().unwrap_or_else(PoisonError::into_inner).remove(&start).unwrap_or_default()
     }
 
@@ -243,20 +270,6 @@ impl Cluster {
     }
 }
 
-impl From<ClientError> for ClibError {
-    fn from(error: ClientError) -> Self {
-        match error {
-            ClientError::Refused(Refusal::BadKey { .. } | Refusal::RegionLost { .. }) => Self::Lost,
-            ClientError::Refused(Refusal::NotAllowed { .. }) => Self::NotAllowed(yonder_wire::ErrorCode::NotAllowed),
-            ClientError::Refused(Refusal::NoRoom { .. }) => Self::OutOfMemory,
-            ClientError::Refused(Refusal::NoRegion { .. } | Refusal::BadLength { .. }) => {
-                Self::BadRange(yonder_wire::ErrorCode::BadAddress)
-            }
-            error => Self::Controller(error),
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::io::{BufRead as _, BufReader, Write as _};
@@ -265,7 +278,7 @@ mod tests {
     use std::thread;
 
     use yonder_controller::{FromController, ToController};
-    use yonder_placement::{Answer, Request};
+    use yonder_placement::{Answer, Refusal, Request};
 
     use super::*;
 
@@ -334,6 +347,9 @@ mod tests {
         assert_eq!(renewal.request, Request::Open { pid: PID, key: KEY });
         renewal.answer(opened());
         place.answer(Answer::Refused(Refusal::NoRoom { bytes: 1 }));
-        assert!(matches!(placing.join().unwrap(), Err(ClibError::OutOfMemory)));
+        assert!(matches!(
+            placing.join().unwrap(),
+            Err(ClusterError::Controller(ClientError::Refused(Refusal::NoRoom { .. })))
+        ));
     }
 }
