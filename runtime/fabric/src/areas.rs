@@ -45,7 +45,7 @@ struct Lists<T> {
 }
 
 /// Areas in the order of their addresses.
-type List<T> = Arc<[Arc<Area<T>>]>;
+pub(crate) type List<T> = Arc<[Arc<Area<T>>]>;
 
 /// The areas as one thread knows them.
 pub(crate) struct View<T> {
@@ -57,6 +57,10 @@ pub(crate) struct View<T> {
 impl<T> Area<T> {
     pub(crate) fn new(start: RemoteAddress, bytes: u64, table: T) -> Self {
         Self { start, pages: (bytes / PAGE_BYTES as u64).narrow_usize(), table }
+    }
+
+    pub(crate) fn start(&self) -> RemoteAddress {
+        self.start
     }
 
     pub(crate) fn pages(&self) -> usize {
@@ -130,6 +134,29 @@ impl<T> Areas<T> {
         removed
     }
 
+    /// Puts another table in the place of the one of the area that begins at `start`, for the same pages. False if
+    /// there is no such area.
+    pub(crate) fn replace(&self, start: RemoteAddress, table: T) -> bool {
+        let mut table = Some(table);
+        self.change(|list| {
+            if let Some(area) = list.iter_mut().find(|area| area.start == start) {
+                let table = table.take().expect("one area begins there");
+                *area = Arc::new(Area { start, pages: area.pages, table });
+            }
+        });
+        table.is_none()
+    }
+
+    /// All areas, as they are now.
+    pub(crate) fn all(&self) -> List<T> {
+        Arc::clone(&self.lists().current)
+    }
+
+    /// How often the list has changed.
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Acquire)
+    }
+
     fn lists(&self) -> MutexGuard<'_, Lists<T>> {
         self.lists.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -169,12 +196,37 @@ impl<T> View<T> {
         area.page(address).map(|page| AreaPage { area: Arc::clone(area), page })
     }
 
+    /// The areas that have pages in `bytes` at `start`, each with those pages, as they were when one was looked for
+    /// last.
+    pub(crate) fn parts(
+        &self,
+        start: RemoteAddress,
+        bytes: u64,
+    ) -> impl Iterator<Item = (&Arc<Area<T>>, std::ops::Range<usize>)> {
+        parts_of(&self.list, start, bytes)
+    }
+
     /// The pages that lie in `bytes` at `start`, if one area has them all.
     pub(crate) fn range(&mut self, start: RemoteAddress, bytes: u64) -> Option<(Arc<Area<T>>, std::ops::Range<usize>)> {
         let AreaPage { area, page } = self.find(start)?;
         let end = page + bytes.div_ceil(PAGE_BYTES as u64).narrow_usize();
         (end <= area.pages).then_some((area, page..end))
     }
+}
+
+/// The areas of `list` that have pages in `bytes` at `start`, each with those pages.
+pub(crate) fn parts_of<T>(
+    list: &List<T>,
+    start: RemoteAddress,
+    bytes: u64,
+) -> impl Iterator<Item = (&Arc<Area<T>>, std::ops::Range<usize>)> {
+    let end = start.0.saturating_add(bytes);
+    let first = list.partition_point(|area| area.end().is_some_and(|end| end <= start.0));
+    let pages = move |area: &Arc<Area<T>>| {
+        let page = |address: u64| (address.saturating_sub(area.start.0).div_ceil(PAGE_BYTES as u64)).narrow_usize();
+        (start.0.saturating_sub(area.start.0) / PAGE_BYTES as u64).narrow_usize()..page(end).min(area.pages)
+    };
+    list[first..].iter().take_while(move |area| area.start.0 < end).map(move |area| (area, pages(area)))
 }
 
 #[cfg(test)]
@@ -216,6 +268,25 @@ mod tests {
         assert!(!add(9 * PAGE + 16, 1) && !add(0_u64.wrapping_sub(PAGE), 2));
         assert!(add(8 * PAGE, 1) && add(0, 4));
         assert!(areas.remove(RemoteAddress(4 * PAGE)).is_some() && add(5 * PAGE, 2));
+    }
+
+    #[test]
+    fn a_range_has_parts_in_areas() {
+        let areas = Arc::new(Areas::new());
+        for (start, pages, name) in [(0, 4, 'a'), (4, 4, 'b'), (9, 2, 'c')] {
+            assert!(areas.add(Area::new(RemoteAddress(start * PAGE), pages * PAGE, name)));
+        }
+        assert!(areas.replace(RemoteAddress(4 * PAGE), 'B') && !areas.replace(RemoteAddress(5 * PAGE), 'x'));
+        let list = areas.all();
+        let parts = |from: u64, pages: u64| {
+            let parts = parts_of(&list, RemoteAddress(from * PAGE), pages * PAGE);
+            parts.map(|(area, pages)| (area.table, pages)).collect::<Vec<_>>()
+        };
+        assert_eq!(parts(2, 9), [('a', 2..4), ('B', 0..4), ('c', 0..2)]);
+        assert_eq!(parts(5, 2), [('B', 1..3)]);
+        assert_eq!(parts(8, 1), []);
+        assert_eq!(parts(10, 9), [('c', 1..2)]);
+        assert_eq!(parts(2, 1), [('a', 2..3)]);
     }
 
     /// Says that it was freed.

@@ -35,6 +35,11 @@ impl Ranges {
         self.allocated.remove(&start)
     }
 
+    /// The length of the allocation that begins at `start`.
+    pub(crate) fn length(&self, start: u64) -> Option<u64> {
+        self.allocated.get(&start).copied()
+    }
+
     /// Whether `bytes` at `start` lie in one allocation.
     pub(crate) fn contains(&self, start: u64, bytes: u64) -> bool {
         let before = self.allocated.range(..=start).next_back();

@@ -20,7 +20,7 @@ use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission, T
 use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, call};
 use crate::lease::{self, Lease};
 use crate::url::{node_url, settings_of, shm_path};
-use crate::{FabricError, RemoteAddress};
+use crate::{FabricError, RemoteAddress, spread};
 
 /// How long the node keeps the memory of a fabric's program that it no longer hears of.
 pub(crate) const LEASE: Duration = Duration::from_secs(60);
@@ -199,6 +199,9 @@ impl Shared {
 /// Ends the address space that a program has made on the node at `url`, which is no more: nobody waits for its lease
 /// then.
 pub fn end_space(url: &str, credentials: Credentials) -> Result<(), FabricError> {
+    if node_url(url).starts_with(spread::SCHEME) {
+        return spread::end_space(node_url(url), credentials);
+    }
     let (url, settings) = settings_of(node_url(url))?;
     let unreachable = |cause: String| FabricError::Unreachable { url: url.to_owned(), cause };
     let addresses = match url.split_once("://") {

@@ -15,17 +15,18 @@ use crate::lane::NodeSession;
 use crate::space::LEASE;
 use crate::stored::{Form as _, lz4::Lz4, seal::Seal};
 use crate::{
-    EmuFabric, Fabric, FabricError, FileFabric, Lz4Fabric, RemoteFabric, SealFabric, ShmFabric, TierFabric, tier,
+    EmuFabric, Fabric, FabricError, FileFabric, Lz4Fabric, RemoteFabric, SealFabric, ShmFabric, SpreadFabric,
+    TierFabric, tier,
 };
 
 /// What can be typed, for messages.
-const KNOWN: &str = "type emu://?latency=2.5us&gbps=100, udp://host:port, tcp://host:port, shm:///path.sock or \
-file:///path?size=64GiB, lz4+ and one of these to compress pages, seal+ and one of these to encrypt them, or tier+ and \
+const KNOWN: &str = "type emu://?latency=2.5us&gbps=100, udp://host:port, tcp://host:port, shm:///path.sock, \
+yonder://host:port of a controller or file:///path?size=64GiB, lz4+ and one of these to compress pages, seal+ and one of these to encrypt them, or tier+ and \
 two of these with + between";
 /// Shortest lease: it is renewed several times while it lasts, and each time may take a while.
 const LEASE_MIN: Duration = Duration::from_secs(1);
 /// What may stand before `://`, or before a `+` there.
-pub(crate) const SCHEMES: [&str; 9] = ["lz4", "seal", "tier", "emu", "tcp", "udp", "shm", "file", "rdma"];
+pub(crate) const SCHEMES: [&str; 10] = ["lz4", "seal", "tier", "emu", "tcp", "udp", "shm", "file", "yonder", "rdma"];
 
 /// Connects to the memory node that `url` names, or makes the embedded one. Blocks until it answers, at most seconds.
 pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
@@ -52,6 +53,7 @@ pub fn open(url: &str) -> Result<Arc<dyn Fabric>, FabricError> {
         return Err(bad(url, &format!("has no scheme: {KNOWN}")));
     };
     match scheme {
+        "yonder" => Ok(Arc::new(SpreadFabric::connect(url)?)),
         "emu" => Ok(Arc::new(EmuFabric::from_query(url, &query(url, rest)?)?)),
         "tcp" | "udp" => Ok(Arc::new(RemoteFabric::connect(url)?)),
         "shm" => Ok(Arc::new(ShmFabric::connect(url)?)),

@@ -181,8 +181,7 @@ impl Cluster {
         if let Some(known) = self.known(region) {
             return Ok(known);
         }
-        let placement = self.controller().locate(self.pid, self.key, region)?;
-        Ok(self.learn(&placement))
+        self.ask(region)
     }
 
     /// Where a region is that was at `node` and is no more; waits while it is on its way. `None` if it is there after
@@ -221,11 +220,19 @@ impl Cluster {
 
     /// Regions to allocate `bytes` in, other than those in `avoid`.
     pub fn place(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<u32>, ClusterError> {
+        Ok(self.place_at(bytes, avoid)?.into_iter().map(|(region, _)| region).collect())
+    }
+
+    /// Where a region is, as the controller says now.
+    pub fn ask(&self, region: u32) -> Result<Location, ClusterError> {
+        let placement = self.controller().locate(self.pid, self.key, region)?;
+        Ok(self.learn(&placement))
+    }
+
+    /// As [`Cluster::place`], with where each region is.
+    pub fn place_at(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<(u32, Location)>, ClusterError> {
         let placements = self.controller().place(self.pid, self.key, bytes, avoid)?;
-        for placement in &placements {
-            self.learn(placement);
-        }
-        Ok(placements.iter().map(|placement| placement.region).collect())
+        Ok(placements.iter().map(|placement| (placement.region, self.learn(placement))).collect())
     }
 
     /// What all threads know of the node there.

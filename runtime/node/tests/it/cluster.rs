@@ -12,4 +12,5 @@ mod named;
 mod pressure;
 mod router;
 mod scene;
+mod spread;
 mod target;

@@ -24,4 +24,4 @@ mod secured;
 mod spaces;
 mod strangers;
 mod tenants;
-mod testbed;
+pub(crate) mod testbed;

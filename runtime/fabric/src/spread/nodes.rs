@@ -1,0 +1,220 @@
+//! [`Nodes`]: the nodes of a controller that a fabric uses, each with a number; and the lanes to them.
+//!
+//! A queue pair has a lane to each node, which takes a while to open and is never opened by the queue pair itself:
+//! where a node comes into use, lanes to it are opened here for all queue pairs first, and put into their inboxes
+//! ([`Inbox`]). A node that is known stays known, so that numbers stay what they are.
+//!
+//! Calls that are not on the fault path, such as allocation, have a lane of their own to each node.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
+
+use yonder_client::{Config, Operation};
+use yonder_mapping::Mapping;
+use yonder_placement::NodeId;
+use yonder_session::Protection;
+use yonder_units::{Nanos, Narrow};
+use yonder_wire::Kind;
+
+use crate::cluster::Location;
+use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, call};
+use crate::queue::{LaneQueue, lane_config};
+use crate::{Counter, Credentials, FabricError};
+
+/// Most nodes that one fabric uses.
+pub(super) const NODES_MAX: usize = 1024;
+/// Operations of a lane for calls: one, and those that were given up and not yet acknowledged.
+const CONTROL_OPERATIONS_MAX: usize = 32;
+
+/// The number of a node in [`Nodes`].
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct NodeIndex(pub(super) u16);
+
+/// One node.
+pub(super) struct Node {
+    pub(super) id: NodeId,
+    urls: Vec<String>,
+    session: Arc<NodeSession>,
+    right: Credentials,
+    control: Mutex<Option<Lane>>,
+}
+
+/// All nodes that are known.
+pub(super) struct Nodes {
+    pid: u32,
+    protection: Protection,
+    list: RwLock<Vec<Arc<Node>>>,
+    inboxes: Mutex<Vec<Weak<Inbox>>>,
+}
+
+/// A queue pair's way to a node.
+pub(super) struct Link {
+    pub(super) queue: LaneQueue,
+    /// To the address space there.
+    pub(super) right: Credentials,
+}
+
+/// Where a queue pair finds the lanes that were opened for it.
+pub(super) struct Inbox {
+    frames: Arc<Mapping>,
+    has_arrived: AtomicBool,
+    arrived: Mutex<Vec<(NodeIndex, Box<Link>)>>,
+    /// The nodes that it has or will find a lane to.
+    linked: Mutex<Vec<NodeIndex>>,
+}
+
+impl Nodes {
+    pub(super) fn new(pid: u32, protection: Protection) -> Self {
+        Self { pid, protection, list: RwLock::default(), inboxes: Mutex::default() }
+    }
+
+    /// The number of the node that has a region; the node is known from now on.
+    pub(super) fn know(&self, location: &Location) -> Result<NodeIndex, FabricError> {
+        let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = list.iter().position(|node| node.id == location.node) {
+            return Ok(NodeIndex(known.narrow_u16()));
+        }
+        if list.len() == NODES_MAX {
+            let cause = format!("more than {NODES_MAX} nodes were used: start the program again");
+            return Err(FabricError::System { url: location.urls.join(","), cause });
+        }
+        let session = NodeSession::protecting(self.protection).called(location.name.clone());
+        list.push(Arc::new(Node {
+            id: location.node,
+            urls: location.urls.clone(),
+            session: Arc::new(session),
+            right: Credentials { pid: self.pid, capability: location.capability },
+            control: Mutex::default(),
+        }));
+        Ok(NodeIndex((list.len() - 1).narrow_u16()))
+    }
+
+    /// The node with this number.
+    pub(super) fn get(&self, index: NodeIndex) -> Arc<Node> {
+        Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner)[usize::from(index.0)])
+    }
+
+    /// Bytes that were exchanged with all of them.
+    pub(super) fn counters(&self) -> Vec<Counter> {
+        let mut sum: Vec<Counter> = Vec::new();
+        for node in self.list.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            for counter in node.session.counters() {
+                match sum.iter_mut().find(|known| known.name == counter.name) {
+                    Some(known) => known.value += counter.value,
+                    None => sum.push(counter),
+                }
+            }
+        }
+        sum
+    }
+
+    /// An inbox for a new queue pair, which finds lanes to all nodes there that can be reached.
+    pub(super) fn inbox(&self, frames: Arc<Mapping>) -> Arc<Inbox> {
+        let inbox = Arc::new(Inbox {
+            frames,
+            has_arrived: AtomicBool::new(false),
+            arrived: Mutex::default(),
+            linked: Mutex::default(),
+        });
+        lock(&self.inboxes).push(Arc::downgrade(&inbox));
+        let known = self.list.read().unwrap_or_else(PoisonError::into_inner).len();
+        for index in (0..known.narrow_u16()).map(NodeIndex) {
+            // One that cannot be reached now is tried again when something of it is looked for.
+            let _ = self.link(index, &inbox);
+        }
+        inbox
+    }
+
+    /// Sees to it that all queue pairs have a lane to a node.
+    pub(super) fn connect(&self, index: NodeIndex) -> Result<(), FabricError> {
+        let inboxes: Vec<Arc<Inbox>> = {
+            let mut inboxes = lock(&self.inboxes);
+            inboxes.retain(|inbox| inbox.strong_count() > 0);
+            inboxes.iter().filter_map(Weak::upgrade).collect()
+        };
+        inboxes.iter().try_for_each(|inbox| self.link(index, inbox))
+    }
+
+    fn link(&self, index: NodeIndex, inbox: &Inbox) -> Result<(), FabricError> {
+        // Held meanwhile, so that a queue pair gets one lane to each node.
+        let mut linked = lock(&inbox.linked);
+        if !linked.contains(&index) {
+            let node = self.get(index);
+            let queue = LaneQueue::new(node.open(lane_config)?, Arc::clone(&inbox.frames));
+            inbox.put(index, Box::new(Link { queue, right: node.right }));
+            linked.push(index);
+        }
+        Ok(())
+    }
+}
+
+impl Node {
+    /// Where it is, for messages.
+    pub(super) fn url(&self) -> String {
+        self.urls.join(",")
+    }
+
+    /// Opens a lane to it, at the first of its addresses that answers.
+    fn open(&self, adjust: impl Fn(Config) -> Config) -> Result<Lane, FabricError> {
+        let mut refused = "the node has no address".to_owned();
+        for url in &self.urls {
+            for address in NodeAddress::resolve(url)? {
+                match Lane::open_with(&address, &self.session, &adjust) {
+                    Ok(opened) => return Ok(opened.lane),
+                    Err(error) => refused = error.to_string(),
+                }
+            }
+        }
+        Err(FabricError::Unreachable { url: self.url(), cause: refused })
+    }
+
+    /// Asks it for something in the address space, and waits for the answer.
+    pub(super) fn call(&self, kind: Kind, address: u64, length: u64, body: &[u8]) -> Result<Answer, FailedCall> {
+        let mut control = lock(&self.control);
+        let lane = match &mut *control {
+            Some(lane) => lane,
+            none => {
+                let opened = self.open(|config| Config { operations_max: CONTROL_OPERATIONS_MAX, ..config });
+                none.insert(opened.map_err(FailedCall::Open)?)
+            }
+        };
+        let Credentials { pid, capability } = self.right;
+        let operation = Operation { kind, pid, capability, address, length, body, deadline: Nanos::MAX, token: 0 };
+        call(lane, &operation, &[]).map_err(FailedCall::Call)
+    }
+}
+
+/// Why a node has not done what it was asked.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum FailedCall {
+    /// There is no lane to it.
+    #[error(transparent)]
+    Open(FabricError),
+    /// It was asked.
+    #[error(transparent)]
+    Call(CallError),
+}
+
+impl Inbox {
+    fn put(&self, index: NodeIndex, link: Box<Link>) {
+        lock(&self.arrived).push((index, link));
+        self.has_arrived.store(true, Ordering::Release);
+    }
+
+    /// Hands over what has arrived. It neither waits nor frees memory: what is being put in is found the next time.
+    #[inline]
+    pub(super) fn take(&self, mut each: impl FnMut(NodeIndex, Box<Link>)) {
+        if !self.has_arrived.load(Ordering::Relaxed) {
+            return;
+        }
+        let Ok(mut arrived) = self.arrived.try_lock() else { return };
+        self.has_arrived.store(false, Ordering::Release);
+        while let Some((index, link)) = arrived.pop() {
+            each(index, link);
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,74 @@
+//! What stands in a `yonder://` URL.
+
+use std::time::Duration;
+
+use yonder_session::Protection;
+use yonder_units::parse_duration;
+
+use crate::FabricError;
+use crate::space::LEASE;
+use crate::url::{bad, query};
+
+/// What the scheme begins with.
+pub(crate) const SCHEME: &str = "yonder://";
+/// Shortest lease of an address space at a controller.
+const LEASE_MIN: Duration = Duration::from_secs(5);
+/// What can be typed.
+const USAGE: &str = "type yonder://host:port, the address of a controller, or several with commas between, perhaps \
+                     with ?lease=60s or ?protection=authenticated behind";
+
+/// What is asked of a controller and its nodes.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Settings<'a> {
+    /// `host:port`, several with commas between.
+    pub(super) controllers: &'a str,
+    /// How long the memory is kept after the last sign of life.
+    pub(super) lease: Duration,
+    /// What is done to each message, if nodes want to know who asks.
+    pub(super) protection: Protection,
+}
+
+/// Reads a `yonder://` URL.
+pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
+    let rest = url.strip_prefix(SCHEME).unwrap_or_default();
+    let at = rest.find('?').unwrap_or(rest.len());
+    let (controllers, settings) = rest.split_at(at);
+    let is_address = |address: &str| {
+        address
+            .rsplit_once(':')
+            .is_some_and(|(host, port)| !host.is_empty() && !host.contains('/') && port.parse::<u16>().is_ok())
+    };
+    if !controllers.split(',').all(is_address) {
+        return Err(bad(url, &format!("is not the address of a controller: {USAGE}")));
+    }
+    let mut asked = Settings { controllers, lease: LEASE, protection: Protection::Encrypted };
+    for (key, value) in query(url, settings)? {
+        match (key.as_str(), value.as_str()) {
+            ("lease", text) => {
+                let lease = parse_duration(text).ok().filter(|lease| *lease >= LEASE_MIN);
+                asked.lease = lease.ok_or_else(|| bad(url, "has no lease of at least 5s: type ?lease=60s"))?;
+            }
+            ("protection", "encrypted") => asked.protection = Protection::Encrypted,
+            ("protection", "authenticated") => asked.protection = Protection::Authenticated,
+            _ => return Err(bad(url, &format!("has an unknown setting '{key}={value}': {USAGE}"))),
+        }
+    }
+    Ok(asked)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_are_read_or_say_what_to_type() {
+        let read = parse("yonder://a:1,b:2?lease=10s&protection=authenticated").unwrap();
+        assert_eq!((read.controllers, read.lease.as_secs()), ("a:1,b:2", 10));
+        assert_eq!(read.protection, Protection::Authenticated);
+        assert_eq!(parse("yonder://[::1]:7").unwrap().controllers, "[::1]:7");
+        for wrong in ["", "a", "a:1,", ",", "a:1/b", ":1", "a:70000", "a:1?lease=1s", "a:1?copies", "a:1?some=1"] {
+            let message = parse(&format!("yonder://{wrong}")).unwrap_err().to_string();
+            assert!(message.contains("type ") && !message.contains('\n'), "{message}");
+        }
+    }
+}
