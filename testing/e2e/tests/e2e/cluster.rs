@@ -19,25 +19,25 @@ const PARTS: usize = 6;
 const STEP_BYTES: u64 = 8 << 10;
 
 /// A controller and nodes with room for more than `PARTS` regions each.
-struct Cluster {
-    yonder: Yonder,
+pub(crate) struct Cluster {
+    pub(crate) yonder: Yonder,
     controller: Process,
     folder: tempfile::TempDir,
 }
 
 impl Cluster {
-    fn start() -> Self {
+    pub(crate) fn start() -> Self {
         let yonder = Yonder::found();
         let folder = tempfile::tempdir().expect("a temporary folder");
         let controller = start_controller(yonder, folder.path(), "tcp://127.0.0.1:0");
         Self { yonder, controller, folder }
     }
 
-    fn at(&self) -> String {
+    pub(crate) fn at(&self) -> String {
         self.controller.url("tcp")
     }
 
-    fn node(&self, scheme: &str) -> Process {
+    pub(crate) fn node(&self, scheme: &str) -> Process {
         let (listen, at) = (format!("{scheme}://127.0.0.1:0"), self.at());
         let flags = ["node", "--listen", &listen, "--memory", "16MiB", "--page-size", "64KiB", "--data-threads", "1"];
         self.yonder.serve(&[&flags[..], &["--controller", &at, "--region-size", REGION_SIZE]].concat())
@@ -48,14 +48,14 @@ impl Cluster {
     }
 
     /// Kills the controller, as a crash would, and starts another one in its place.
-    fn restart_controller(&mut self) {
+    pub(crate) fn restart_controller(&mut self) {
         let (other, listen) = (self.yonder.spawn(&["--version"]), self.at());
         std::mem::replace(&mut self.controller, other).kill();
         self.controller = start_controller(self.yonder, self.folder.path(), &listen);
     }
 
     /// What `yonder controller nodes` says of a node.
-    fn view(&self, node: &str) -> Option<Value> {
+    pub(crate) fn view(&self, node: &str) -> Option<Value> {
         let ended = self.yonder.run(&["controller", "nodes", "--json", "--at", &self.at()]);
         assert_eq!(ended.code, Some(0), "{}", ended.stderr);
         ended.objects().into_iter().find(|object| object["urls"][0] == node)

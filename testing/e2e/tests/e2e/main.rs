@@ -32,6 +32,7 @@ mod refusals;
 mod run;
 mod services;
 mod soak;
+mod spread;
 mod stock_clients;
 mod stopped_client;
 mod top;
