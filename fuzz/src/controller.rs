@@ -123,6 +123,7 @@ impl Cluster {
             memory_bytes: step.pick(&[MEMORY_BYTES, MEMORY_BYTES, MEMORY_BYTES, 0, u64::MAX]),
             page_bytes: step.pick(&[4096, 4096, 4096, 5, 1 << 40]),
             region_bytes: if step.once_in(8) { step.number() } else { REGION_BYTES },
+            domains: step.pick(&["", "", "rack=a", "rack=b,row=1"]).to_owned().try_into().expect("they are domains"),
         };
         let spaces: Vec<Pid> = (0..step.below(3)).map(|_| pid(step)).collect();
         let report = report(step);

@@ -25,6 +25,7 @@
 mod asker;
 mod config;
 mod controller;
+mod domains;
 mod fullness;
 mod leases;
 mod live;
@@ -49,6 +50,7 @@ mod tests;
 pub use asker::{Asker, Maker};
 pub use config::{Config, ConfigError};
 pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
+pub use domains::{DOMAIN_LEVELS_MAX, Domains, DomainsError};
 pub use leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_MS_MIN, SPACE_LEASE_STEP_MAX};
 pub use message::{
     Answer, Arrival, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, Refusal,

@@ -6,6 +6,7 @@
 use serde::{Deserialize, Serialize};
 use yonder_wire::Rights;
 
+use crate::domains::Domains;
 use crate::names::{Capability, Key, MoveId, NodeId, Pid};
 use crate::record::{Capabilities, Keys};
 use crate::rights;
@@ -28,6 +29,9 @@ pub struct Registration {
     pub page_bytes: u64,
     /// Bytes of the regions that it can move; the same for the whole cluster.
     pub region_bytes: u64,
+    /// What fails together with it.
+    #[serde(default, skip_serializing_if = "Domains::is_empty")]
+    pub domains: Domains,
 }
 
 impl Registration {

@@ -209,6 +209,7 @@ impl World {
             memory_bytes: NODE_REGIONS * REGION,
             page_bytes: 4096,
             region_bytes: REGION,
+            domains: Domains::default(),
         };
         assert_eq!(self.controller.admit(&facts, Some(ClusterId(1))), Ok(()));
         self.cut(node);

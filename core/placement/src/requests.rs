@@ -193,6 +193,7 @@ impl Controller {
             node,
             name: record.facts.name.clone(),
             urls: record.facts.urls.clone(),
+            domains: record.facts.domains.clone(),
             condition,
             memory_bytes: record.facts.memory_bytes,
             free_bytes: live.free_bytes.unwrap_or(0),

@@ -32,7 +32,8 @@ fn config() -> Config {
 fn facts(node: u64, regions: u64) -> Registration {
     let urls = vec![format!("tcp://10.0.0.{node}:7000")];
     let memory_bytes = regions * REGION;
-    Registration { node: NodeId(node), name: None, urls, memory_bytes, page_bytes: PAGE, region_bytes: REGION }
+    let (page_bytes, region_bytes, domains) = (PAGE, REGION, Domains::default());
+    Registration { node: NodeId(node), name: None, urls, memory_bytes, page_bytes, region_bytes, domains }
 }
 
 fn capabilities(node: u64) -> Capabilities {

@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::domains::Domains;
 use crate::names::{NodeId, Pid};
 
 /// How a node is seen by the controller.
@@ -14,6 +15,9 @@ pub struct NodeView {
     pub name: Option<String>,
     /// Where it is reached.
     pub urls: Vec<String>,
+    /// What fails together with it.
+    #[serde(default, skip_serializing_if = "Domains::is_empty")]
+    pub domains: Domains,
     /// How it is.
     pub condition: NodeCondition,
     /// Bytes of its memory.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use yonder_board::PageSize;
 use yonder_controller::NodeLink;
 use yonder_identity::Credential;
-use yonder_placement::{NodeId, Registration, URLS_MAX};
+use yonder_placement::{Domains, NodeId, Registration, URLS_MAX};
 use yonder_wire::ADOPT_PAGES_MAX;
 
 use crate::agent::Agent;
@@ -20,9 +20,17 @@ pub struct ControllerConfig {
     pub addresses: String,
     /// Bytes of the regions that the controller places: a power of two, the same for the whole cluster.
     pub region_bytes: u64,
+    /// What fails together with the node.
+    pub domains: Domains,
 }
 
 impl ControllerConfig {
+    /// For a node that fails alone.
+    #[must_use]
+    pub fn new(addresses: impl Into<String>, region_bytes: u64) -> Self {
+        Self { addresses: addresses.into(), region_bytes, domains: Domains::default() }
+    }
+
     /// Checks that regions are made of pages, and of no more than can move together.
     pub(crate) fn check(&self, page_size: PageSize) -> Result<(), NodeError> {
         let Self { region_bytes, .. } = *self;
@@ -56,6 +64,7 @@ pub(crate) fn join(
         memory_bytes: shared.memory.bytes(),
         page_bytes: shared.board.config().page_size.bytes(),
         region_bytes: config.region_bytes,
+        domains: config.domains.clone(),
     };
     let agent = Box::new(Agent::new(Arc::clone(shared), config.region_bytes));
     Ok(NodeLink::start_as(&config.addresses, facts, agent, credential)?)
@@ -100,7 +109,7 @@ mod tests {
     #[test]
     fn regions_are_made_of_pages_and_not_of_too_many() {
         let check = |region_bytes, page_bytes| {
-            let config = ControllerConfig { addresses: String::new(), region_bytes };
+            let config = ControllerConfig::new("", region_bytes);
             config.check(PageSize::new(page_bytes).unwrap()).map_err(|error| error.to_string())
         };
         assert_eq!(check(1 << 30, 4 << 20), Ok(()));

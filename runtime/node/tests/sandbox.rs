@@ -154,7 +154,7 @@ fn in_sandbox(attempt: &Attempt, folder: PathBuf, controller: &str, controllers:
     let any = "127.0.0.1:0".to_owned();
     let listen = vec![Listen::Tcp(any.clone()), Listen::Udp(any), Listen::Shm(folder.join("node.sock"))];
     let addresses = controllers.to_owned();
-    let joined = ControllerConfig { addresses, region_bytes: REGION_BYTES };
+    let joined = ControllerConfig::new(addresses, REGION_BYTES);
     let bound = Node::bind(NodeConfig {
         controller: (!controllers.is_empty()).then_some(joined),
         page_bytes: Some(64 << 10),

@@ -142,7 +142,7 @@ impl Cluster {
     fn add_node(&mut self, memory_bytes: u64) -> Result<(), BenchError> {
         let listen = vec![Listen::Udp("127.0.0.1:0".to_owned())];
         let addresses = self.controller.address().to_string();
-        let controller = Some(ControllerConfig { addresses, region_bytes: self.region_bytes });
+        let controller = Some(ControllerConfig::new(addresses, self.region_bytes));
         let config = NodeConfig { controller, ..NodeConfig::new(listen, memory_bytes) };
         self.nodes.push(Node::start(config).map_err(|error| BenchError::Settings(error.to_string()))?);
         let mut client = self.client();

@@ -6,7 +6,7 @@ use super::*;
 use crate::live::Link;
 use crate::message::{NodeReport, RegionReport};
 use crate::record::{Duty, Move, NodeRecord, Record};
-use crate::{ClusterId, Config, MoveId, Registration};
+use crate::{ClusterId, Config, Domains, MoveId, Registration};
 
 const REGION: u64 = 1 << 30;
 /// Regions of the world have smaller numbers.
@@ -26,7 +26,8 @@ fn controller(nodes: &[NodeShape], regions: &[(u32, RegionShape)], overcommit_pe
     for (index, (quarters, _, page_bits, _)) in nodes.iter().enumerate() {
         let (memory_bytes, page_bytes) = (quarters * REGION / 4, 1 << page_bits);
         let (name, urls) = (None, vec!["tcp://node:1".to_owned()]);
-        let facts = Registration { node: id(index), name, urls, memory_bytes, page_bytes, region_bytes: REGION };
+        let (region_bytes, domains) = (REGION, Domains::default());
+        let facts = Registration { node: id(index), name, urls, memory_bytes, page_bytes, region_bytes, domains };
         records.push(Record::Node(NodeRecord { facts, duty: Duty::Serving }));
     }
     for (region, (owner, _, moves, _)) in regions {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use yonder::units::{parse_bytes, parse_duration};
 use yonder_node::{CpuList, Listen, ListenError, TenantLimits, parse_listen};
+use yonder_placement::Domains;
 
 use super::{ControllerAddresses, CredentialArgs, OpenArgs, SandboxArgs, positive_count};
 
@@ -48,6 +49,10 @@ pub(crate) struct NodeArgs {
     /// What a controller places and moves as one: the same as was typed for the controller
     #[arg(long, value_name = "SIZE", default_value = "1GiB", value_parser = parse_bytes, requires = "controller")]
     pub(crate) region_size: u64,
+    /// What fails together with this node, the narrowest first, such as rack=a or rack=a,row=3: copies go to nodes that
+    /// do not fail together [default: it fails alone]
+    #[arg(long, value_name = "LEVEL=NAME", requires = "controller")]
+    pub(crate) domain: Option<Domains>,
     /// How much each tenant may have and do whose identity does not say it (without identities: each host), such as
     /// spaces=16,reserved=4GiB,memory=2GiB,requests=200k,bytes=1GiB,work=100ms,connections=8 [default: shares of what
     /// there is]

@@ -70,10 +70,11 @@ fn nodes_table(nodes: &[NodeView]) -> Vec<Vec<String>> {
             format!("{used} of {}", format_bytes(node.memory_bytes)),
             node.regions.to_string(),
             node.regions_leaving.to_string(),
+            if node.domains.is_empty() { "-".to_owned() } else { node.domains.to_string() },
             node.urls.join(","),
         ]
     });
-    titled(&["NODE", "NAME", "STATE", "USED", "REGIONS", "MOVING", "URLS"], rows)
+    titled(&["NODE", "NAME", "STATE", "USED", "REGIONS", "MOVING", "DOMAIN", "URLS"], rows)
 }
 
 fn condition(condition: NodeCondition) -> &'static str {
@@ -148,6 +149,8 @@ fn undrain(args: &NodeNameArgs) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use yonder_placement::Domains;
+
     use super::*;
     use crate::table::aligned;
 
@@ -157,6 +160,7 @@ mod tests {
             node: yonder_placement::NodeId(number),
             name: (number == 0xa1).then(|| "n1".to_owned()),
             urls: vec!["udp://10.0.0.2:7000".to_owned(), "tcp://10.0.0.2:7000".to_owned()],
+            domains: if number == 0xa1 { "rack=a,row=3".parse().unwrap() } else { Domains::default() },
             condition,
             memory_bytes: 4 << 30,
             free_bytes: 3 << 30,
@@ -167,8 +171,9 @@ mod tests {
         let table = aligned(&nodes_table(&[view(0xa1, NodeCondition::Draining), view(0xa2, NodeCondition::Lost)]));
         assert_eq!(table.len(), 3);
         let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(words(0), "NODE NAME STATE USED REGIONS MOVING URLS");
-        assert_eq!(words(1), "00000000000000a1 n1 draining 1 GiB of 4 GiB 5 1 udp://10.0.0.2:7000,tcp://10.0.0.2:7000");
+        assert_eq!(words(0), "NODE NAME STATE USED REGIONS MOVING DOMAIN URLS");
+        let (state, urls) = ("n1 draining 1 GiB of 4 GiB 5 1", "udp://10.0.0.2:7000,tcp://10.0.0.2:7000");
+        assert_eq!(words(1), format!("00000000000000a1 {state} rack=a,row=3 {urls}"));
         assert!(words(2).starts_with("00000000000000a2 - lost unknown of 4 GiB"), "{}", words(2));
         let column = |row: usize, text: &str| table[row].find(text).unwrap();
         assert_eq!(column(0, "URLS"), column(1, "udp://"));

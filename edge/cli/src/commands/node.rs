@@ -85,10 +85,10 @@ fn config(args: &NodeArgs, credential: Option<Arc<Credential>>) -> NodeConfig {
         page_bytes: args.page_size,
         data_threads: args.data_threads.and_then(NonZeroUsize::new),
         data_cpus: args.data_cpus.clone(),
-        controller: args
-            .controller
-            .as_ref()
-            .map(|addresses| ControllerConfig { addresses: addresses.to_string(), region_bytes: args.region_size }),
+        controller: args.controller.as_ref().map(|addresses| ControllerConfig {
+            domains: args.domain.clone().unwrap_or_default(),
+            ..ControllerConfig::new(addresses.to_string(), args.region_size)
+        }),
         polling: if args.busy_poll { Polling::Busy } else { Polling::Adaptive(args.spin) },
         credential,
         tenant_limits: args.tenant_limits.unwrap_or_default(),

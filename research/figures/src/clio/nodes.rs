@@ -9,8 +9,8 @@ use std::rc::Rc;
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
 use yonder_placement::{
-    Actions, Answer, Asker, Capabilities, Capability, ClusterId, Command, Config, Controller, Event, Key, Keys, NodeId,
-    NodeReport, Registration, Request, Ticket,
+    Actions, Answer, Asker, Capabilities, Capability, ClusterId, Command, Config, Controller, Domains, Event, Key,
+    Keys, NodeId, NodeReport, Registration, Request, Ticket,
 };
 use yonder_report::Quantity;
 use yonder_units::Nanos;
@@ -133,6 +133,7 @@ fn by_controller(nodes: &mut [Node], _: &mut ChaCha8Rng) -> Placed {
             memory_bytes: u64::from(NODE_PAGES) * PAGE.value as u64,
             page_bytes: PAGE.value as u64,
             region_bytes: config.region_bytes,
+            domains: Domains::default(),
         };
         let report = NodeReport { free_bytes: facts.memory_bytes, ..NodeReport::default() };
         cluster.controller.handle(Event::Registered { facts, report, spaces: Vec::new() }, NOW);

@@ -11,7 +11,7 @@ use yonder_controller::{
 };
 use yonder_identity::Credential;
 use yonder_placement::{
-    Capabilities, Capability, Config, MoveId, MoveOrder, NodeId, NodeReport, Pid, Placement, RegionReport,
+    Capabilities, Capability, Config, Domains, MoveId, MoveOrder, NodeId, NodeReport, Pid, Placement, RegionReport,
     Registration, TenantReport,
 };
 
@@ -262,6 +262,7 @@ impl Cluster {
             memory_bytes: regions * REGION,
             page_bytes: PAGE,
             region_bytes: self.config.region_bytes,
+            domains: Domains::default(),
         };
         let agent = FakeAgent { node, network: self.network.clone() };
         NodeLink::start_as(&self.address.to_string(), facts, Box::new(agent), credential)

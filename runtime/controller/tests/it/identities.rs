@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 use yonder_controller::{FromController, MemoryStore, ToController};
 use yonder_identity::{Authority, Credential, Role, SharedKey, Stream, connect};
-use yonder_placement::{Config, NodeId, NodeReport, Registration};
+use yonder_placement::{Config, Domains, NodeId, NodeReport, Registration};
 
 use crate::fake::{Cluster, REGION, TIMEOUT, config, url};
 
@@ -115,6 +115,7 @@ pub(crate) fn register(node: u64, name: Option<&str>) -> ToController {
         memory_bytes: REGION,
         page_bytes: 4096,
         region_bytes: config().region_bytes,
+        domains: Domains::default(),
     };
     let report = NodeReport { free_bytes: REGION, ..NodeReport::default() };
     ToController::Register { facts, cluster: None, spaces: Vec::new(), report }

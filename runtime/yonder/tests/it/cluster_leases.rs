@@ -38,7 +38,7 @@ impl Scene {
             Node::start(NodeConfig {
                 page_bytes: Some(PAGE),
                 data_threads: NonZeroUsize::new(1),
-                controller: Some(ControllerConfig { addresses, region_bytes: REGION }),
+                controller: Some(ControllerConfig::new(addresses, REGION)),
                 ..NodeConfig::new(vec![Listen::Udp("127.0.0.1:0".to_owned())], 16 * REGION)
             })
             .unwrap()

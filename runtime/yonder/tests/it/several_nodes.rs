@@ -36,7 +36,7 @@ impl Scene {
         let node = Node::start(NodeConfig {
             page_bytes: Some(PAGE),
             data_threads: NonZeroUsize::new(1),
-            controller: Some(ControllerConfig { addresses, region_bytes: REGION }),
+            controller: Some(ControllerConfig::new(addresses, REGION)),
             ..NodeConfig::new(listen, 16 * REGION)
         });
         self.nodes.push(node.unwrap());

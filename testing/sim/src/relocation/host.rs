@@ -8,7 +8,7 @@ use yonder_board::{
     Source, SpaceLimits,
 };
 use yonder_placement::{
-    Arrival, Capabilities, Capability, Command, MoveId, MoveOrder, NodeId, NodeReport, Outcome, RegionReport,
+    Arrival, Capabilities, Capability, Command, Domains, MoveId, MoveOrder, NodeId, NodeReport, Outcome, RegionReport,
     Registration,
 };
 use yonder_simulation::{Janitor, Pages};
@@ -103,6 +103,7 @@ impl Host {
             memory_bytes: u64::from(PAGES) * PAGE_BYTES,
             page_bytes: PAGE_BYTES,
             region_bytes: REGION_BYTES,
+            domains: Domains::default(),
         }
     }
 

@@ -196,6 +196,8 @@ impl Progress {
 
 #[cfg(test)]
 mod tests {
+    use yonder_placement::Domains;
+
     use super::*;
 
     fn view(node: u64, condition: NodeCondition, regions: u64) -> NodeView {
@@ -203,6 +205,7 @@ mod tests {
             node: NodeId(node),
             name: None,
             urls: vec!["tcp://10.0.0.2:7000".to_owned()],
+            domains: Domains::default(),
             condition,
             memory_bytes: 1 << 30,
             free_bytes: 0,

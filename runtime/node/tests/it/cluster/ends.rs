@@ -105,7 +105,7 @@ fn a_node_that_cannot_join_says_why() {
     let address = scene.address();
     drop(scene);
     let config = yonder_node::NodeConfig {
-        controller: Some(yonder_node::ControllerConfig { addresses: address.clone(), region_bytes: REGION }),
+        controller: Some(yonder_node::ControllerConfig::new(address.clone(), REGION)),
         ..yonder_node::NodeConfig::new(vec![yonder_node::Listen::Udp("127.0.0.1:0".to_owned())], 1 << 20)
     };
     let alone = Node::start(config).unwrap_err().to_string();

@@ -53,7 +53,7 @@ impl Named {
 
     fn node(&mut self, name: &str) -> Node {
         let credential = Some(self.add(Role::Node, name));
-        let controller = Some(ControllerConfig { addresses: self.at(), region_bytes: REGION });
+        let controller = Some(ControllerConfig::new(self.at(), REGION));
         let (page_bytes, data_threads) = (Some(PAGE), NonZeroUsize::new(1));
         let config = NodeConfig::new(vec![Listen::Tcp("127.0.0.1:0".to_owned())], 64 * PAGE);
         Node::start(NodeConfig { page_bytes, data_threads, controller, credential, ..config }).unwrap()

@@ -68,7 +68,7 @@ fn start_at(controller: String, listen: Vec<Listen>, pages: u64, page_bytes: u64
     Node::start(NodeConfig {
         page_bytes: Some(page_bytes),
         data_threads: NonZeroUsize::new(1),
-        controller: Some(ControllerConfig { addresses: controller, region_bytes: REGION }),
+        controller: Some(ControllerConfig::new(controller, REGION)),
         ..NodeConfig::new(listen, pages * page_bytes)
     })
 }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 
 use yonder_controller::{MoveEnd, NodeAgent, NodeLink};
-use yonder_placement::{Capabilities, Capability, MoveId, MoveOrder, NodeId, NodeReport, Pid, Registration};
+use yonder_placement::{Capabilities, Capability, Domains, MoveId, MoveOrder, NodeId, NodeReport, Pid, Registration};
 use yonder_wire::{AdoptRequest, AdoptStage, Body, ErrorCode, Header, Kind, MESSAGE_BYTES_MAX, MessageBuffer, Welcome};
 
 use crate::cluster::scene::{PAGE, REGION, Scene, TIMEOUT};
@@ -63,6 +63,7 @@ impl Target {
             memory_bytes: MEMORY_BYTES,
             page_bytes: PAGE,
             region_bytes: REGION,
+            domains: Domains::default(),
         };
         let agent = Box::new(Agent { dropped: Arc::clone(&dropped) });
         let link = NodeLink::start(&scene.address(), facts, agent).unwrap();
