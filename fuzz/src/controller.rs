@@ -9,9 +9,9 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use yonder_placement::{
-    Actions, Answer, Arrival, Asker, Capabilities, Capability, Change, ClusterId, Command, Config, Controller, Event,
-    Key, Keys, MoveId, NodeId, NodeReport, Outcome, Pid, Record, RecordKey, Refusal, RegionReport, Registration,
-    Request, Ticket,
+    Actions, Answer, Arrival, Asker, Capabilities, Capability, Change, ClusterId, Command, Config, Controller, Domains,
+    Event, Key, Keys, MoveId, NodeId, NodeReport, Outcome, Pid, PlacesWanted, Record, RecordKey, Refusal, RegionReport,
+    Registration, Request, Ticket,
 };
 
 use crate::script::Step;
@@ -123,7 +123,7 @@ impl Cluster {
             memory_bytes: step.pick(&[MEMORY_BYTES, MEMORY_BYTES, MEMORY_BYTES, 0, u64::MAX]),
             page_bytes: step.pick(&[4096, 4096, 4096, 5, 1 << 40]),
             region_bytes: if step.once_in(8) { step.number() } else { REGION_BYTES },
-            domains: step.pick(&["", "", "rack=a", "rack=b,row=1"]).to_owned().try_into().expect("they are domains"),
+            domains: domains(node),
         };
         let spaces: Vec<Pid> = (0..step.below(3)).map(|_| pid(step)).collect();
         let report = report(step);
@@ -223,7 +223,16 @@ impl Cluster {
             8 if bytes.is_multiple_of(2) => Request::Spaces { from: pid },
             8 => Request::Nodes,
             9 => Request::Drain { node },
-            _ => Request::Undrain { node },
+            _ if bytes.is_multiple_of(2) => Request::Undrain { node },
+            _ if bytes.is_multiple_of(3) => Request::GiveUp { pid, key, region },
+            _ => {
+                let places = if step.once_in(8) { step.number() as u32 } else { 1 + step.below(3) as u32 };
+                let bytes = if step.once_in(6) { bytes } else { 1 + bytes % REGION_BYTES };
+                let group = step.once_in(2).then_some(region);
+                let apart = (0..step.below(3)).map(NodeId).collect();
+                let avoid = (0..step.below(3) as u32).collect();
+                Request::PlaceGroup { pid, key, wanted: PlacesWanted { bytes, places, group, apart, avoid } }
+            }
         };
         let Some(request) = on_a_line(&request, step) else { return 99 };
         self.next_ticket += 1;
@@ -284,10 +293,18 @@ fn on_a_line<T: Serialize + DeserializeOwned + PartialEq + std::fmt::Debug>(
     serde_json::from_slice(&line).ok()
 }
 
+/// What fails together with a node: one has said nothing, two are in one rack.
+fn domains(node: NodeId) -> Domains {
+    let text = ["", "rack=a,row=1", "rack=a,row=1", "rack=b,row=1"][node.0 as usize];
+    text.to_owned().try_into().expect("they are domains")
+}
+
 fn check_answer(request: &Request, answer: &Answer) {
     let is_without_key = match request {
         Request::Open { key, .. }
         | Request::PlaceRegion { key, .. }
+        | Request::PlaceGroup { key, .. }
+        | Request::GiveUp { key, .. }
         | Request::Locate { key, .. }
         | Request::DestroySpace { key, .. } => *key == NO_KEY,
         _ => false,

@@ -193,6 +193,26 @@ impl SlowPath {
         Ok(())
     }
 
+    /// Frees whatever an address space has in a range that its owner does not use any more, also what is served here.
+    /// Nothing comes there again by a transfer that was heard of, or with a number below `before`; requests for it find
+    /// nothing. Nothing, if there is no such space.
+    ///
+    /// # Errors
+    /// `BadAddress` if the range does not begin and end with pages; `Busy` while it moves to another node, or a part of
+    /// it is being freed.
+    pub fn give_up_range(&mut self, pid: Pid, before: u64, from: u64, to: u64) -> Result<(), ErrorCode> {
+        if !self.spaces.contains(pid) {
+            return Ok(());
+        }
+        self.end_adoptions(pid, |begin| (from..to).contains(&begin));
+        self.free_and_open(pid, from, to)?;
+        // Only where there was one: all ranges of a space together have so many that are remembered.
+        if let Some(last) = self.transfers.last(pid, from) {
+            self.transfers.note(pid, from, last.transfer.max(before.saturating_sub(1)), Fate::Open);
+        }
+        Ok(())
+    }
+
     /// Gives up what is on its way to an address space.
     pub(crate) fn end_adoptions_of(&mut self, pid: Pid) {
         self.end_adoptions(pid, |_| true);

@@ -238,13 +238,32 @@ impl SlowPath {
             return Err(ErrorCode::Busy);
         }
         self.closed.close(pid, pages.from, pages.to, Closed::Moved);
+        self.free_within(pid, pages);
+        Ok(())
+    }
+
+    /// As [`SlowPath::free_and_close`], for a range that no other node has: requests for it are answered as for one in
+    /// which nothing was ever allocated.
+    pub(crate) fn free_and_open(&mut self, pid: Pid, from: u64, to: u64) -> Result<(), ErrorCode> {
+        let pages = self.whole_pages(from, to)?;
+        if self.is_unlinking(pid, pages) || self.closed.overlap(pid, pages) == Some(Closed::Moving) {
+            return Err(ErrorCode::Busy);
+        }
+        // A range in the middle of one that is closed cuts that in two.
+        if self.closed.has_room() {
+            self.closed.open(pid, pages.from, pages.to);
+        }
+        self.free_within(pid, pages);
+        Ok(())
+    }
+
+    fn free_within(&mut self, pid: Pid, pages: Window) {
         for range in self.allocator.among(pid, pages.from, pages.to) {
             let is_inside = range.first >= pages.from && range.pages <= pages.to - range.first;
             if let Some(freed) = is_inside.then(|| self.allocator.free(pid, VirtualPage(range.first))).flatten() {
                 self.retire(freed);
             }
         }
-        Ok(())
     }
 
     fn range_that_may_move(&self, pid: Pid, from: u64, to: u64) -> Result<Window, ErrorCode> {
@@ -254,16 +273,18 @@ impl SlowPath {
         if !self.closed.has_room() {
             return Err(ErrorCode::OutOfMemory);
         }
+        let pages = self.whole_pages(from, to)?;
+        if self.is_unlinking(pid, pages) { Err(ErrorCode::Busy) } else { Ok(pages) }
+    }
+
+    /// The pages of a range that begins and ends with one.
+    fn whole_pages(&self, from: u64, to: u64) -> Result<Window, ErrorCode> {
         let page = |address| match self.board.config.page_size.split(address) {
             Some((page, 0)) => Ok(page.0),
             _ => Err(ErrorCode::BadAddress),
         };
         let pages = Window { from: page(from)?, to: page(to)? };
-        match pages.pages() {
-            0 => Err(ErrorCode::BadAddress),
-            _ if self.is_unlinking(pid, pages) => Err(ErrorCode::Busy),
-            _ => Ok(pages),
-        }
+        if pages.pages() == 0 { Err(ErrorCode::BadAddress) } else { Ok(pages) }
     }
 
     /// Makes allocations and gives them memory. What was made before a failure is in `moving`.

@@ -379,6 +379,7 @@ impl Controller {
         for (key, _) in self.state.regions.iter().filter(|(_, record)| record.owner == node) {
             self.usage.entry(*key).or_default().report(reported.get(key).copied());
         }
+        self.drop_what_was_given_up(node, report);
     }
 
     fn disconnected(&mut self, node: NodeId) {

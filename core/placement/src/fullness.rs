@@ -113,6 +113,17 @@ impl Fullness {
         self.loads.get(&node).is_some_and(|load| load.has_room(region, bytes, self.config.region_bytes))
     }
 
+    /// Whether the node gets regions, if it has room.
+    pub(crate) fn takes_regions(&self, node: NodeId) -> bool {
+        self.loads.get(&node).is_some_and(|load| load.takes_regions)
+    }
+
+    /// The share of the node's memory that is spoken for, in parts of 2^32.
+    pub(crate) fn share_spoken_for(&self, node: NodeId) -> i128 {
+        let load = &self.loads[&node];
+        (load.spoken_for() << 32) / i128::from(load.memory.max(1))
+    }
+
     /// The node for a new region: the emptiest one that has room, so that a space spreads over all nodes.
     pub(crate) fn node_for(&self, region: u32, bytes: u64) -> Option<NodeId> {
         let with_room = self.loads.iter().filter(|(_, load)| load.has_room(region, bytes, self.config.region_bytes));
@@ -132,8 +143,15 @@ impl Fullness {
         whole + u128::from(fits_last) >= length.into()
     }
 
-    /// The node to move a region to: the one with the smallest share of its memory in use, if it stays out of pressure.
-    pub(crate) fn target_for(&self, region: u32, record: &RegionRecord, usage: &Usage) -> Option<NodeId> {
+    /// The node to move a region to, if it stays out of pressure: of those for which `closeness` says the least, the
+    /// one with the smallest share of its memory in use. One for which it says nothing is none.
+    pub(crate) fn target_for(
+        &self,
+        region: u32,
+        record: &RegionRecord,
+        usage: &Usage,
+        closeness: impl Fn(NodeId) -> Option<u32>,
+    ) -> Option<NodeId> {
         let allocated = usage.allocated(self.config.region_bytes);
         let resident = i128::from(usage.reported()?.resident_bytes);
         let fits = |node: NodeId, load: &Load| {
@@ -143,7 +161,8 @@ impl Fullness {
                 && load.used + load.coming + resident <= load.pressure_high
         };
         let fitting = self.loads.iter().filter(|(node, load)| fits(**node, load));
-        fitting.min_by(|(_, a), (_, b)| a.compare_used(b)).map(|(node, _)| *node)
+        let near = fitting.filter_map(|(node, load)| Some((closeness(*node)?, load, *node)));
+        near.min_by(|a, b| a.0.cmp(&b.0).then_with(|| a.1.compare_used(b.1))).map(|(.., node)| node)
     }
 
     /// Whether the node has so much in use that it must begin to give regions away.

@@ -14,6 +14,9 @@
 //!   has closed the region for good. No other move of the region begins before the new owner has said that it serves
 //!   it.
 //! - A region has at most one move under way, and no region of a lost node is given to another node.
+//! - A region of a group has no other allocations, and is on a node without another region of that group, unless a
+//!   client that did not say so has asked for more.
+//! - The number of a region that was given up is never the number of another one of its space.
 //! - An address space has a lease, and ends with it as if its owner had ended it.
 //! - Every change of a record is in [`Actions::changes`], and a controller restored from the records goes on as this
 //!   one would: commands follow from records alone, and executing a command twice is the same as executing it once.
@@ -27,6 +30,7 @@ mod config;
 mod controller;
 mod domains;
 mod fullness;
+mod group;
 mod leases;
 mod live;
 mod message;
@@ -35,6 +39,7 @@ mod names;
 mod outcomes;
 mod place;
 mod record;
+mod refusal;
 mod requests;
 mod rights;
 mod state;
@@ -53,8 +58,8 @@ pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
 pub use domains::{DOMAIN_LEVELS_MAX, Domains, DomainsError};
 pub use leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_MS_MIN, SPACE_LEASE_STEP_MAX};
 pub use message::{
-    Answer, Arrival, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, Refusal,
-    RegionReport, Registration, Request, SpaceView,
+    Answer, Arrival, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, PlacesWanted,
+    Refusal, RegionReport, Registration, Request, SpaceView,
 };
 pub use names::{Capability, ClusterId, Key, MoveId, NameError, NodeId, Pid};
 pub use record::{
@@ -68,6 +73,10 @@ pub const REGIONS_PER_REQUEST_MAX: u64 = 64;
 /// Most regions that one request for regions can ask to avoid. Clients give up after 16, or after 64 if each attempt
 /// is for several regions.
 pub const AVOIDED_PER_REQUEST_MAX: usize = 128;
+/// Most places that one request for a group can ask for: all that a group has at a time.
+pub const PLACES_PER_REQUEST_MAX: u32 = 8;
+/// Most nodes that one request for a group can keep apart from.
+pub const APART_PER_REQUEST_MAX: usize = 64;
 /// Most address spaces whose leases are over that one event ends: the rest follow with the next one.
 pub const SPACES_ENDED_PER_EVENT_MAX: usize = 64;
 /// Most requests that wait for nodes at a time.

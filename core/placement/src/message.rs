@@ -9,6 +9,7 @@ use yonder_wire::Rights;
 use crate::domains::Domains;
 use crate::names::{Capability, Key, MoveId, NodeId, Pid};
 use crate::record::{Capabilities, Keys};
+pub use crate::refusal::Refusal;
 use crate::rights;
 use crate::tenants::{TenantReport, TenantView};
 pub use crate::views::{NodeCondition, NodeView, SpaceView};
@@ -113,7 +114,8 @@ pub enum Command {
         /// The move.
         id: MoveId,
     },
-    /// Free everything in a region that is not this node's, left by a move that failed: [`Outcome::RegionDropped`].
+    /// Free everything in a region that is not this node's: left by a move that failed, or given up by its owner:
+    /// [`Outcome::RegionDropped`].
     DropRegion {
         /// The address space.
         pid: Pid,
@@ -121,6 +123,10 @@ pub enum Command {
         region: u32,
         /// Every move of the region to here with a smaller number is over: what comes of it is refused.
         before: MoveId,
+        /// The region's owner does not use it any more: what this node serves of it is meant too, and a move of it
+        /// ends. A node of a release that did not know this drops what has not come to it by a move.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        is_given_up: bool,
     },
 }
 
@@ -235,6 +241,27 @@ pub enum Request {
         /// [`AVOIDED_PER_REQUEST_MAX`](crate::AVOIDED_PER_REQUEST_MAX).
         avoid: Vec<u32>,
     },
+    /// Places for a group of pages, with the owner's key: [`Answer::Group`]. Asked twice there are two of each; those
+    /// in which nothing is allocated soon take no room.
+    PlaceGroup {
+        /// The address space.
+        pid: Pid,
+        /// The owner's key.
+        key: Key,
+        /// What is to be placed.
+        #[serde(flatten)]
+        wanted: PlacesWanted,
+    },
+    /// A region is not used any more, wherever it is, with the owner's key: [`Answer::GivenUp`], also if there is none.
+    /// What nodes have of it is freed, at once or when they come back. No region of the space has its number again.
+    GiveUp {
+        /// The address space.
+        pid: Pid,
+        /// The owner's key.
+        key: Key,
+        /// The region's number.
+        region: u32,
+    },
     /// Where a region is: [`Answer::Located`].
     Locate {
         /// The address space.
@@ -278,6 +305,8 @@ impl Request {
         match self {
             Self::Open { pid, key }
             | Self::PlaceRegion { pid, key, .. }
+            | Self::PlaceGroup { pid, key, .. }
+            | Self::GiveUp { pid, key, .. }
             | Self::Locate { pid, key, .. }
             | Self::DestroySpace { pid, key } => Some((*pid, *key)),
             Self::CreateSpace { .. }
@@ -288,6 +317,27 @@ impl Request {
             | Self::Undrain { .. } => None,
         }
     }
+}
+
+/// Places for the pages of a group, which are kept at several nodes: for each place a region that is new and has
+/// nothing else, each on another node, and those where possible in other failure domains.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct PlacesWanted {
+    /// How much will be allocated in each: a region at most.
+    pub bytes: u64,
+    /// How many: 1 to [`PLACES_PER_REQUEST_MAX`](crate::PLACES_PER_REQUEST_MAX).
+    pub places: u32,
+    /// The group, as the [`Answer::Group`] to the first request for it has named it; a new one if it is not said.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u32>,
+    /// Nodes that get none, because they have other places of the group, or are not to have any: at most
+    /// [`APART_PER_REQUEST_MAX`](crate::APART_PER_REQUEST_MAX). The new places are to be in other failure domains too.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub apart: Vec<NodeId>,
+    /// Regions whose nodes get none, because they had no room: at most
+    /// [`AVOIDED_PER_REQUEST_MAX`](crate::AVOIDED_PER_REQUEST_MAX).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub avoid: Vec<u32>,
 }
 
 /// What a client is told.
@@ -321,6 +371,15 @@ pub enum Answer {
         /// Where they are.
         regions: Vec<Placement>,
     },
+    /// Regions for a group alone, each on another node.
+    Group {
+        /// The group's name in its address space, for what is asked of it later.
+        group: u32,
+        /// Where the regions are.
+        places: Vec<Placement>,
+    },
+    /// The region is not used any more.
+    GivenUp,
     /// Where the region is.
     Located(Placement),
     /// The address space is gone.
@@ -363,117 +422,4 @@ pub struct Placement {
     pub page_bytes: u64,
     /// Proof of the rights of the key that was used.
     pub capability: Capability,
-}
-
-/// Why nothing was done.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize, thiserror::Error)]
-#[serde(rename_all = "kebab-case")]
-pub enum Refusal {
-    /// Unknown space, or a key that is none of its keys. They are not told apart, so that nobody can search for spaces.
-    #[error(
-        "no address space {pid} has this key: use the number and a key that its creation returned, or make another \
-         address space if it has ended or its lease is over"
-    )]
-    BadKey {
-        /// The address space.
-        pid: Pid,
-    },
-    /// The key does not allow this.
-    #[error("this key of address space {pid} does not allow it: use the owner's key")]
-    NotAllowed {
-        /// The address space.
-        pid: Pid,
-    },
-    /// Another program has made the space.
-    #[error("address space {pid} is of another tenant, or of none: use the identity that it was made with")]
-    NotYours {
-        /// The address space.
-        pid: Pid,
-    },
-    /// Only those who run the cluster may ask it.
-    #[error("{asker} may not ask that: use an operator's identity, made with `yonder cluster add operator NAME`")]
-    NotAnOperator {
-        /// Who asked.
-        asker: String,
-    },
-    /// One program, or one address, has too many address spaces.
-    #[error("{asker} has {spaces_max} address spaces, and may have no more: end some first")]
-    TooManySpaces {
-        /// Who asked.
-        asker: String,
-        /// The most that one may have.
-        spaces_max: usize,
-    },
-    /// No node has room.
-    #[error(
-        "no memory node has room for {} more: start another with `yonder node --controller ...`, or free memory",
-        yonder_units::format_bytes(*.bytes)
-    )]
-    NoRoom {
-        /// What was asked for.
-        bytes: u64,
-    },
-    /// An allocation of nothing, or of more than one request can have.
-    #[error(
-        "an allocation of {} cannot be placed: ask for at least 1 byte and at most {}",
-        yonder_units::format_bytes(*.bytes),
-        yonder_units::format_bytes(*.bytes_max)
-    )]
-    BadLength {
-        /// What was asked for.
-        bytes: u64,
-        /// The most that can be asked for.
-        bytes_max: u64,
-    },
-    /// A request that avoids more regions than any needs to.
-    #[error("a request that avoids {avoided} regions is not tried: avoid at most {avoided_max}")]
-    TooManyAvoided {
-        /// How many it avoids.
-        avoided: usize,
-        /// The most that one can avoid.
-        avoided_max: usize,
-    },
-    /// No such region.
-    #[error("address space {pid} has no region {region}: allocate before use")]
-    NoRegion {
-        /// The address space.
-        pid: Pid,
-        /// The region's number.
-        region: u32,
-    },
-    /// The region's node is gone, and its memory with it.
-    #[error(
-        "region {region} of address space {pid} is lost: memory node {node} ({url}) does not answer. \
-         If it still runs, connect it again; else destroy the address space"
-    )]
-    RegionLost {
-        /// The address space.
-        pid: Pid,
-        /// The region's number.
-        region: u32,
-        /// The node.
-        node: NodeId,
-        /// Where it was reached.
-        url: String,
-    },
-    /// No such node.
-    #[error("no memory node is named '{name}': `yonder controller nodes --at ADDRESS` lists them")]
-    NoNode {
-        /// What was asked for.
-        name: String,
-    },
-    /// A node said no.
-    #[error("memory node {url}: {cause}")]
-    NodeRefused {
-        /// Where the node is reached.
-        url: String,
-        /// What it said.
-        cause: String,
-    },
-    /// Too much waits for nodes already, or numbers have run out.
-    #[error("the controller cannot take the request: {cause}; try again later")]
-    Busy {
-        /// What there is too much of.
-        cause: String,
-    },
 }

@@ -13,6 +13,7 @@ use yonder_units::Nanos;
 use crate::asker::Maker;
 use crate::controller::Controller;
 use crate::fullness::Fullness;
+use crate::group::SAME_NODE;
 use crate::message::{Command, MoveOrder};
 use crate::names::{MoveId, NodeId, Pid};
 use crate::record::{Duty, Move, NodeRecord, Presence, Record, RegionRecord};
@@ -63,7 +64,7 @@ impl Controller {
 
     /// Tells a node to free what a failed move has left there. All moves to there that were ordered are over.
     pub(crate) fn drop_order(&self, (pid, region): (Pid, u32)) -> Command {
-        Command::DropRegion { pid, region, before: self.state.cluster.next_move }
+        Command::DropRegion { pid, region, before: self.state.cluster.next_move, is_given_up: false }
     }
 
     pub(crate) fn send_move_order(&mut self, key: (Pid, u32)) {
@@ -127,7 +128,7 @@ impl Controller {
             }
             let usage = &self.usage[&key];
             let is_worth_it = drains || usage.reported().is_some_and(|reported| reported.resident_bytes > 0);
-            if let Some(to) = fullness.target_for(key.1, &self.state.regions[&key], usage).filter(|_| is_worth_it) {
+            if is_worth_it && let Some(to) = self.target_for(key, fullness, drains) {
                 self.start_move(key, to);
                 started += 1;
                 *fullness = self.fullness();
@@ -151,6 +152,17 @@ impl Controller {
             .collect();
         found.sort_unstable();
         found.into_iter().map(|(_, _, key)| key).collect()
+    }
+
+    /// Where a region goes. One of a group goes to no node that has another, and as far as possible from those; away
+    /// from a node that is only under pressure it does not come any closer to them.
+    fn target_for(&self, key: (Pid, u32), fullness: &Fullness, drains: bool) -> Option<NodeId> {
+        let record = &self.state.regions[&key];
+        let others = record.group.map(|group| self.nodes_of_group(key.0, group, Some(key.1))).unwrap_or_default();
+        let others: Vec<NodeId> = others.into_iter().collect();
+        let closest = if drains { SAME_NODE } else { self.closeness(record.owner, &others).saturating_add(1) };
+        let closeness = |node| Some(self.closeness(node, &others)).filter(|close| *close < closest.min(SAME_NODE));
+        fullness.target_for(key.1, record, &self.usage[&key], closeness)
     }
 
     fn start_move(&mut self, key: (Pid, u32), to: NodeId) {

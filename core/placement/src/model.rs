@@ -6,7 +6,9 @@
 //! move tells its target is lost. One space has a short lease. After every step:
 //! - no region is held by two nodes, and the owner in the records holds it, unless the move's end is still unheard;
 //! - the records that were made durable are the records that the controller has;
-//! - no node that is full, draining or gone was given anything.
+//! - no node that is full, draining or gone was given anything;
+//! - a region of a group has nothing else, is on a node of its own, and its number was never another region's; one that
+//!   was given up is nobody's again, and nodes keep nothing of it.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
@@ -29,6 +31,17 @@ enum Step {
     Place {
         space: u128,
         bytes: u64,
+    },
+    /// Places of a new group; or of one that there is, beside the places that it has.
+    PlaceGroup {
+        space: u128,
+        places: u32,
+        is_new: bool,
+    },
+    /// One of the space's regions.
+    GiveUp {
+        space: u128,
+        index: usize,
     },
     Destroy(u128),
     Drain(u64),
@@ -71,6 +84,9 @@ fn step() -> impl Strategy<Value = Step> {
         1 => space().prop_map(Step::Create),
         1 => space().prop_map(Step::Renew),
         4 => (space(), 1..4 * REGION).prop_map(|(space, bytes)| Step::Place { space, bytes }),
+        2 => (space(), 1..4u32, prop::bool::weighted(0.7))
+            .prop_map(|(space, places, is_new)| Step::PlaceGroup { space, places, is_new }),
+        2 => (space(), 0..8usize).prop_map(|(space, index)| Step::GiveUp { space, index }),
         1 => space().prop_map(Step::Destroy),
         2 => node().prop_map(Step::Drain),
         1 => node().prop_map(Step::Undrain),
@@ -112,6 +128,13 @@ struct World {
     /// The space that each request for regions is about.
     askers: BTreeMap<Ticket, Pid>,
     crash_after: Option<usize>,
+    /// What clients were told: regions that are a group's alone, and those that they have given up.
+    grouped: BTreeSet<(Pid, u32)>,
+    given_up: BTreeSet<(Pid, u32)>,
+}
+
+fn keys(space: u128) -> Keys {
+    Keys { owner: Key(space * 3), read_write: Key(space * 3 + 1), read: Key(space * 3 + 2) }
 }
 
 impl World {
@@ -126,7 +149,9 @@ impl World {
         let controller = Controller::restore(config, ClusterId(1), [], 0).unwrap();
         let nodes = (0..NODES).map(|_| Node::default()).collect();
         let (records, pids, askers) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Self { config, controller, records, nodes, pids, now: 0, tickets: 0, askers, crash_after: None }
+        let (grouped, given_up) = (BTreeSet::new(), BTreeSet::new());
+        let (now, tickets, crash_after) = (0, 0, None);
+        Self { config, controller, records, nodes, pids, now, tickets, askers, crash_after, grouped, given_up }
     }
 
     fn handle(&mut self, event: Event) {
@@ -153,9 +178,13 @@ impl World {
             self.nodes[node.0 as usize].waiting.push_back(command);
         }
         for (ticket, answer) in actions.answers {
-            if let Answer::Placed { regions } = answer {
-                let pid = self.askers[&ticket];
-                regions.iter().for_each(|placement| self.placed(pid, placement, &before));
+            match answer {
+                Answer::Placed { regions } => {
+                    let pid = self.askers[&ticket];
+                    regions.iter().for_each(|placement| self.placed(pid, placement, &before));
+                }
+                Answer::Group { places, .. } => self.group_placed(self.askers[&ticket], &places, &before),
+                _ => {}
             }
         }
     }
@@ -168,12 +197,25 @@ impl World {
         let limit = NODE_REGIONS * REGION * u64::from(self.config.overcommit_percent) / 100;
         assert!(self.controller.fullness().load(placement.node).committed() <= limit, "more than may be committed");
         assert!(self.nodes[node].spaces.contains(&pid), "placed on a node that does not know the space");
+        let key = (pid, placement.region);
+        assert!(!self.given_up.contains(&key) && !self.grouped.contains(&key), "{key:?} is another one's");
         self.nodes[node].holds.entry((pid, placement.region)).or_insert(0);
+    }
+
+    fn group_placed(&mut self, pid: Pid, places: &[Placement], before: &Fullness) {
+        let nodes: BTreeSet<NodeId> = places.iter().map(|placement| placement.node).collect();
+        assert_eq!(nodes.len(), places.len(), "two places of a group on one node");
+        for placement in places {
+            let key = (pid, placement.region);
+            assert!(self.nodes.iter().all(|node| !node.holds.contains_key(&key)), "{key:?} has other allocations");
+            self.placed(pid, placement, before);
+            self.grouped.insert(key);
+        }
     }
 
     fn ask(&mut self, request: Request) {
         self.tickets += 1;
-        if let Request::PlaceRegion { pid, .. } = &request {
+        if let Request::PlaceRegion { pid, .. } | Request::PlaceGroup { pid, .. } = &request {
             self.askers.insert(Ticket(self.tickets), *pid);
         }
         self.handle(Event::Asked(Ticket(self.tickets), Asker::local(), request));
@@ -186,8 +228,10 @@ impl World {
     }
 
     fn node_report(&self, node: u64) -> NodeReport {
-        let holds = &self.nodes[node as usize].holds;
-        let regions = holds.iter().map(|((pid, region), bytes)| RegionReport {
+        let this = &self.nodes[node as usize];
+        let holds = &this.holds;
+        let coming = this.partial.iter().chain(this.prepared.keys()).map(|key| (key, &0));
+        let regions = holds.iter().chain(coming).map(|((pid, region), bytes)| RegionReport {
             pid: *pid,
             region: *region,
             allocated_bytes: *bytes,
@@ -245,7 +289,16 @@ impl World {
                 this.arrived.remove(&key);
                 Outcome::RegionOpened { pid, region, id }
             }
-            Command::DropRegion { pid, region, before } => {
+            Command::DropRegion { pid, region, before, is_given_up: true } => {
+                assert!(this.moves.keys().all(|id| *id < before), "a move of before is not over");
+                let key = (pid, region);
+                this.holds.remove(&key);
+                this.partial.remove(&key);
+                this.prepared.remove(&key);
+                this.arrived.remove(&key);
+                Outcome::RegionDropped { pid, region }
+            }
+            Command::DropRegion { pid, region, before, is_given_up: false } => {
                 assert!(this.moves.keys().all(|id| *id < before), "a move of before is not over");
                 assert!(!this.prepared.contains_key(&(pid, region)), "told to drop what its source has closed");
                 assert!(!this.holds.contains_key(&(pid, region)), "told to drop a region that it owns");
@@ -300,8 +353,6 @@ impl World {
     }
 
     fn take(&mut self, step: &Step) {
-        let keys =
-            |space: u128| Keys { owner: Key(space * 3), read_write: Key(space * 3 + 1), read: Key(space * 3 + 2) };
         match *step {
             Step::Create(space) => {
                 let lease_ms = if space == SPACES - 1 { SHORT_LEASE_MS } else { 0 };
@@ -319,6 +370,17 @@ impl World {
                     self.ask(Request::PlaceRegion { pid, key: keys(space).owner, bytes, avoid: Vec::new() });
                 }
             }
+            Step::PlaceGroup { space, places, is_new } => {
+                if let Some(pid) = self.pids.get(&space).copied() {
+                    let regions = self.controller.state.regions_of(pid);
+                    let group = regions.filter_map(|(_, record)| record.group).next().filter(|_| !is_new);
+                    let has = self.controller.state.regions_of(pid).filter(|(_, record)| record.group == group);
+                    let apart = has.filter(|_| group.is_some()).map(|(_, record)| record.owner).collect();
+                    let wanted = PlacesWanted { bytes: REGION, places, group, apart, avoid: Vec::new() };
+                    self.ask(Request::PlaceGroup { pid, key: keys(space).owner, wanted });
+                }
+            }
+            Step::GiveUp { space, index } => self.give_up(space, index),
             Step::Destroy(space) => {
                 if let Some(pid) = self.pids.remove(&space) {
                     self.ask(Request::DestroySpace { pid, key: keys(space).owner });
@@ -350,6 +412,17 @@ impl World {
         }
     }
 
+    fn give_up(&mut self, space: u128, index: usize) {
+        let Some(pid) = self.pids.get(&space).copied() else { return };
+        let regions: Vec<u32> = self.controller.state.regions_of(pid).map(|(region, _)| region).collect();
+        let Some(region) = regions.get(index).copied() else { return };
+        self.ask(Request::GiveUp { pid, key: keys(space).owner, region });
+        // If the controller stopped meanwhile it may be there still.
+        if !self.controller.state.regions.contains_key(&(pid, region)) {
+            self.given_up.insert((pid, region));
+        }
+    }
+
     fn check(&self) {
         let state = &self.controller.state;
         for ((pid, region), record) in &state.regions {
@@ -377,6 +450,9 @@ impl World {
                 let is_opening = record.owner == node && record.opening == Some(*id);
                 assert!(is_coming || is_opening, "{node:?} is never told to serve {key:?}: {record:?}");
             }
+        }
+        for (pid, region) in &self.given_up {
+            assert!(!state.regions.contains_key(&(*pid, *region)), "{region} of {pid} was given out again");
         }
         let restored = Controller::restore(self.config, ClusterId(9), self.records.values().cloned(), self.now);
         let restored = restored.unwrap().state;
@@ -439,6 +515,9 @@ proptest! {
         for (id, node) in world.nodes.iter().enumerate() {
             prop_assert!(node.partial.is_empty(), "node {} has parts that nobody owns", id);
             prop_assert!(node.prepared.is_empty() && node.arrived.is_empty(), "node {} waits for a word", id);
+            for key in node.holds.keys() {
+                prop_assert!(state.regions.contains_key(key), "node {} has {:?}, which was given up", id, key);
+            }
             for pid in &node.spaces {
                 prop_assert!(state.ready(*pid, NodeId(id as u64)), "node {} has a space that has ended", id);
             }

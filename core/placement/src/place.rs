@@ -104,7 +104,7 @@ impl Controller {
             .find_map(|(region, record)| self.part_of(pid, region, record, on_pages, allocated_max, &fullness));
         let part = existing.or_else(|| {
             let taken = |region: &u32| self.state.regions.contains_key(&(pid, *region)) || avoid.contains(region);
-            let region = (REGION_FIRST..u32::MAX).find(|region| !taken(region))?;
+            let region = (self.fresh_from(pid)..u32::MAX).find(|region| !taken(region))?;
             let node = fullness.node_for(region, on_pages)?;
             Some(Part { region, node, bytes: on_pages })
         });
@@ -122,14 +122,16 @@ impl Controller {
         fullness: &Fullness,
     ) -> Option<Part> {
         let allocated = self.usage[&(pid, region)].allocated(self.config.region_bytes);
-        let fits = record.is_stable()
+        let fits = record.group.is_none()
+            && record.is_stable()
             && allocated <= allocated_max
             && allocated + bytes <= self.config.region_bytes
             && fullness.has_room(record.owner, region, bytes);
         fits.then_some(Part { region, node: record.owner, bytes })
     }
 
-    /// The lowest row of regions that are new or empty, for more than one region can hold.
+    /// The lowest row of regions that are new or empty, for more than one region can hold. In a space in which regions
+    /// were given up it is behind them: their numbers are not to come again.
     ///
     /// Rows are tried from the lowest on, each from where the one before it has failed; those with a region that can be
     /// in no row are passed over.
@@ -147,7 +149,7 @@ impl Controller {
         let mut blocked: Vec<u32> = existing.chain(avoid.iter().copied()).collect();
         blocked.sort_unstable();
         let mut blocked = blocked.into_iter().peekable();
-        let mut start = REGION_FIRST;
+        let mut start = self.fresh_from(pid);
         loop {
             while let Some(region) = blocked.next_if(|region| *region < start.saturating_add(length)) {
                 start = start.max(region.checked_add(1)?);
@@ -187,8 +189,13 @@ impl Controller {
         failed.map_or(Ok(parts), Err)
     }
 
+    /// The lowest number that a new region of a space may have.
+    pub(crate) fn fresh_from(&self, pid: Pid) -> u32 {
+        self.state.spaces.get(&pid).map_or(0, |space| space.fresh_from).max(REGION_FIRST)
+    }
+
     /// What an allocation of `bytes` takes on the pages of any node.
-    fn on_pages(&self, bytes: u64) -> u64 {
+    pub(crate) fn on_pages(&self, bytes: u64) -> u64 {
         let largest = self.state.nodes.values().map(|record| record.facts.page_bytes).max().unwrap_or(1);
         bytes.next_multiple_of(largest).min(self.config.region_bytes)
     }

@@ -121,6 +121,14 @@ pub struct SpaceRecord {
     /// not noted have the longest lease.
     #[serde(default = "longest_lease", skip_serializing_if = "is_longest_lease")]
     pub lease_ms: u32,
+    /// New regions have this number or a higher one: below it some were given up. 0 if none was, and there is no group.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub fresh_from: u32,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field so")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 fn longest_lease() -> u32 {
@@ -130,6 +138,14 @@ fn longest_lease() -> u32 {
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field so")]
 fn is_longest_lease(lease_ms: &u32) -> bool {
     *lease_ms == SPACE_LEASE_MS_MAX
+}
+
+impl SpaceRecord {
+    /// One without regions.
+    #[must_use]
+    pub const fn new(keys: Keys, maker: Option<Maker>, lease_ms: u32) -> Self {
+        Self { keys, maker, lease_ms, fresh_from: 0 }
+    }
 }
 
 /// The keys of an address space.
@@ -200,6 +216,9 @@ pub struct RegionRecord {
     pub opening: Option<MoveId>,
     /// Nodes that may hold a part of it from a move that failed. It moves to none of them before they have dropped it.
     pub leftovers: BTreeSet<NodeId>,
+    /// The group that alone has it; any allocation of the space may be in it if it is of none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub group: Option<u32>,
 }
 
 /// A move of a region away from its owner.
@@ -215,7 +234,18 @@ impl RegionRecord {
     /// A region that `owner` has.
     #[must_use]
     pub const fn new(owner: NodeId) -> Self {
-        Self { owner, moving: None, opening: None, leftovers: BTreeSet::new() }
+        Self { owner, moving: None, opening: None, leftovers: BTreeSet::new(), group: None }
+    }
+
+    /// A region that `owner` has for a group alone.
+    pub(crate) const fn of_group(owner: NodeId, group: u32) -> Self {
+        Self { owner, moving: None, opening: None, leftovers: BTreeSet::new(), group: Some(group) }
+    }
+
+    /// The nodes that may have something of it.
+    pub(crate) fn holders(&self) -> BTreeSet<NodeId> {
+        let coming = self.moving.map(|moving| moving.to);
+        [self.owner].into_iter().chain(coming).chain(self.leftovers.iter().copied()).collect()
     }
 
     /// Whether it neither moves nor has to be opened at its owner.

@@ -31,16 +31,22 @@ impl Controller {
                 let (region_bytes, lease_ms) = (self.config.region_bytes, self.state.spaces[pid].lease_ms);
                 Answer::Opened { rights, region_bytes, lease_ms }
             }),
-            Request::PlaceRegion { pid, key, bytes, avoid } => match self.owned(*pid, *key) {
-                Ok(()) => match self.place(*pid, *bytes, avoid) {
-                    Placing::Done(answer) => Ok(answer),
-                    Placing::WaitsFor(node) => {
+            Request::PlaceRegion { pid, key, .. } | Request::PlaceGroup { pid, key, .. } => {
+                let placing = self.owned(*pid, *key).map(|()| match &request {
+                    Request::PlaceGroup { wanted, .. } => self.place_group(*pid, wanted),
+                    Request::PlaceRegion { bytes, avoid, .. } => self.place(*pid, *bytes, avoid),
+                    _ => unreachable!("it is one of the two"),
+                });
+                match placing {
+                    Ok(Placing::Done(answer)) => Ok(answer),
+                    Ok(Placing::WaitsFor(node)) => {
                         let pid = *pid;
                         return self.wait_for(Waiting { pid, node, ticket, asker, request });
                     }
-                },
-                Err(refusal) => Err(refusal),
-            },
+                    Err(refusal) => Err(refusal),
+                }
+            }
+            Request::GiveUp { pid, key, region } => self.owned(*pid, *key).map(|()| self.give_up(*pid, *region)),
             Request::Locate { pid, key, region } => self.locate(*pid, *key, *region),
             Request::DestroySpace { pid, key } => self.owned(*pid, *key).map(|()| self.destroy_space(*pid)),
             Request::Nodes => Ok(self.nodes()),
@@ -100,7 +106,7 @@ impl Controller {
         };
         self.state.count(|cluster| cluster.next_pid = Pid(next));
         let lease_ms = granted(lease_ms, self.config.space_lease_ms_min);
-        self.state.put(Record::Space { pid, space: SpaceRecord { keys, maker, lease_ms } });
+        self.state.put(Record::Space { pid, space: SpaceRecord::new(keys, maker, lease_ms) });
         self.renew(pid);
         Ok(Answer::SpaceCreated { pid, region_bytes, lease_ms })
     }

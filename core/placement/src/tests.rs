@@ -7,6 +7,7 @@ use crate::*;
 mod moves;
 
 mod askers;
+mod groups;
 mod hostile;
 mod leases;
 mod listing;
@@ -282,7 +283,10 @@ fn a_failed_move_is_cleared_and_tried_elsewhere_after_a_rest() {
     assert_eq!(orders(&scene.handle(Event::Answered(NodeId(2), made))), [(1, 1, 2, MoveId(1))]);
     let failed = Outcome::MoveFailed { id: MoveId(1), cause: "no route".to_owned() };
     let actions = scene.handle(Event::Answered(NodeId(1), failed));
-    assert_eq!(actions.commands, [(NodeId(2), Command::DropRegion { pid, region: 1, before: MoveId(2) })]);
+    assert_eq!(
+        actions.commands,
+        [(NodeId(2), Command::DropRegion { pid, region: 1, before: MoveId(2), is_given_up: false })]
+    );
     for _ in 0..4 {
         scene.now += SECOND;
         assert_eq!(scene.report(1, 0, &pressed).commands, [], "it rests");

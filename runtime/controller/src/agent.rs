@@ -41,6 +41,11 @@ pub trait NodeAgent: Send {
     /// line.
     fn drop_region(&mut self, pid: Pid, region: u32, before: MoveId) -> Result<(), String>;
 
+    /// Frees all allocations in a region that its owner does not use any more, also if this node serves them, or moves
+    /// them away: then the move is called off. Refuses from then on what comes of moves with a smaller number than
+    /// `before`. An error is one line; the controller asks again as long as a report names the region.
+    fn give_up_region(&mut self, pid: Pid, region: u32, before: MoveId) -> Result<(), String>;
+
     /// Begins to move a region to another node, and returns at once. An order is never given twice. The node
     /// - refuses requests to the region as busy, and waits for those under way;
     /// - makes the region's allocations at the target, with their permissions, and copies what is not zero;
@@ -127,13 +132,20 @@ impl Executor {
                     None
                 }
             },
-            Command::DropRegion { pid, region, before } => match self.agent.drop_region(pid, region, before) {
-                Ok(()) => Some(Outcome::RegionDropped { pid, region }),
-                Err(cause) => {
-                    tracing::warn!("what a move left of region {region} of address space {pid} is not freed: {cause}");
-                    None
+            Command::DropRegion { pid, region, before, is_given_up } => {
+                let dropped = if is_given_up {
+                    self.agent.give_up_region(pid, region, before)
+                } else {
+                    self.agent.drop_region(pid, region, before)
+                };
+                match dropped {
+                    Ok(()) => Some(Outcome::RegionDropped { pid, region }),
+                    Err(cause) => {
+                        tracing::warn!("what is left of region {region} of address space {pid} is not freed: {cause}");
+                        None
+                    }
                 }
-            },
+            }
             Command::MoveRegion(order) => {
                 if let Some(known) = self.moves.get(&order.id) {
                     return known.clone();

@@ -14,7 +14,9 @@ use std::time::{Duration, Instant};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use yonder_identity::{Credential, IdentityError, Stream};
-use yonder_placement::{Answer, Key, Keys, NodeView, Pid, Placement, Refusal, Request, SpaceView, TenantView};
+use yonder_placement::{
+    Answer, Key, Keys, NodeView, Pid, Placement, PlacesWanted, Refusal, Request, SpaceView, TenantView,
+};
 use yonder_units::Narrow;
 use yonder_wire::Rights;
 
@@ -85,6 +87,15 @@ pub struct OpenedSpace {
     pub region_bytes: u64,
     /// As [`Space::lease`]. Only requests with the owner's key renew it.
     pub lease: Option<Duration>,
+}
+
+/// Places for the pages of a group.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PlacedGroup {
+    /// The group's name in its address space: to be said where more places of it are asked for.
+    pub group: u32,
+    /// Where the regions are, each on another node.
+    pub places: Vec<Placement>,
 }
 
 /// A client of one controller, or of several of which one leads.
@@ -183,6 +194,23 @@ impl ControllerClient {
     pub fn place(&mut self, pid: Pid, key: Key, bytes: u64, avoid: &[u32]) -> Result<Vec<Placement>, ClientError> {
         match self.ask(&Request::PlaceRegion { pid, key, bytes, avoid: avoid.to_vec() })? {
             Answer::Placed { regions } => Ok(regions),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// Places for the pages of a group, with the owner's key: regions for it alone, each on another node.
+    pub fn place_group(&mut self, pid: Pid, key: Key, wanted: &PlacesWanted) -> Result<PlacedGroup, ClientError> {
+        match self.ask(&Request::PlaceGroup { pid, key, wanted: wanted.clone() })? {
+            Answer::Group { group, places } => Ok(PlacedGroup { group, places }),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
+    /// A region is not used any more, wherever it is: nodes free what they have of it. Well also if it was given up
+    /// before.
+    pub fn give_up(&mut self, pid: Pid, key: Key, region: u32) -> Result<(), ClientError> {
+        match self.ask(&Request::GiveUp { pid, key, region })? {
+            Answer::GivenUp => Ok(()),
             other => Err(self.unexpected(&other)),
         }
     }

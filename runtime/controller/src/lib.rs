@@ -27,7 +27,7 @@ mod server;
 mod store;
 
 pub use agent::{MoveEnd, NodeAgent};
-pub use client::{ClientError, ControllerClient, OpenedSpace, Space};
+pub use client::{ClientError, ControllerClient, OpenedSpace, PlacedGroup, Space};
 pub use link::{LinkCondition, LinkError, NodeLink};
 pub use messages::{FromController, ToController};
 pub use server::{ControllerError, ControllerServer};

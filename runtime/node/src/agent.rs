@@ -35,6 +35,7 @@ pub(crate) struct Agent {
 #[derive(Debug)]
 struct Move {
     pid: yonder_placement::Pid,
+    region: u32,
     is_called_off: Arc<AtomicBool>,
     thread: JoinHandle<()>,
 }
@@ -197,14 +198,34 @@ impl NodeAgent for Agent {
         dropped.ok_or("the node stops")?.map_err(|code| code.to_string())
     }
 
+    fn give_up_region(&mut self, pid: yonder_placement::Pid, region: u32, before: MoveId) -> Result<(), String> {
+        let named = Pid::new(pid.0).ok_or("the address space has no number")?;
+        let (from, to) = self.range(region);
+        self.call_off(|underway| (underway.pid, underway.region) == (pid, region));
+        // A move that was called off gives its range back at once, and what is being freed soon is.
+        let give_up = move |slow: &mut SlowPath, shell: &mut SlowShell<'_, '_>| {
+            let given_up = slow.give_up_range(named, before.0, from, to);
+            if given_up == Err(ErrorCode::Busy) {
+                slow.work(yonder_clock::now(), shell);
+            }
+            given_up
+        };
+        loop {
+            match self.shared.on_slow_path(give_up).ok_or("the node stops")? {
+                Err(ErrorCode::Busy) => thread::sleep(MOVE_PAUSE),
+                given_up => return given_up.map_err(|code| code.to_string()),
+            }
+        }
+    }
+
     fn start_move(&mut self, order: MoveOrder, end: MoveEnd) {
         self.moves.retain(|underway| !underway.thread.is_finished());
-        let (pid, is_called_off) = (order.pid, Arc::new(AtomicBool::new(false)));
+        let (pid, region, is_called_off) = (order.pid, order.region, Arc::new(AtomicBool::new(false)));
         let (shared, called_off) = (Arc::clone(&self.shared), Arc::clone(&is_called_off));
         let body = crashing(move || carry(&shared, &order, &called_off, end));
         // If there is no thread the end of the move is dropped with it, which says that it has failed.
         if let Ok(thread) = thread::Builder::new().name("yonder-move".to_owned()).spawn(body) {
-            self.moves.push(Move { pid, is_called_off, thread });
+            self.moves.push(Move { pid, region, is_called_off, thread });
         }
     }
 }

@@ -221,6 +221,36 @@ fn what_a_failed_move_left_is_dropped_and_does_not_begin_again() {
 }
 
 #[test]
+fn what_its_owner_gave_up_is_freed_however_it_came_here() {
+    let (mut world, space) = node();
+    let elsewhere = AllocateRequest { from: 2 * REGION, to: 3 * REGION, ..SOMEWHERE };
+    let (kept, _) = world.allocate(space, &elsewhere).unwrap();
+    world.write(space, kept, &[7]).unwrap();
+    let give_up = |world: &mut World, by| {
+        for _ in 0..2 {
+            world.slow.give_up_range(pid(), TRANSFER + by, REGION, 2 * REGION).unwrap();
+            assert_eq!(world.slow.status().allocated_bytes, PAGE);
+            assert_eq!(world.read(space, REGION, 1), Err(ErrorCode::BadAddress), "no other node has it");
+        }
+    };
+    let here = AllocateRequest { from: REGION, to: 2 * REGION, ..SOMEWHERE };
+    let (allocated, _) = world.allocate(space, &here).unwrap();
+    world.write(space, allocated, &[1]).unwrap();
+    give_up(&mut world, 0);
+    begin_later(&mut world, space, 0).unwrap();
+    adopt(&mut world, space, 0, &request(AdoptStage::Prepare)).unwrap();
+    give_up(&mut world, 1);
+    assert_eq!(adopt(&mut world, space, 0, &request(AdoptStage::Finish)), Err(ErrorCode::BadAddress));
+    assert_eq!(begin_later(&mut world, space, 0), Err(ErrorCode::TooOld), "a late copy");
+    begin_later(&mut world, space, 1).unwrap();
+    finish(&mut world, space, 1);
+    give_up(&mut world, 2);
+    assert_eq!(world.slow.arrivals(pid()), []);
+    assert_eq!(world.read(space, kept, 1), Ok(vec![7]));
+    assert_eq!(world.slow.give_up_range(Pid::new(9).unwrap(), 1, REGION, 2 * REGION), Ok(()), "there is no such space");
+}
+
+#[test]
 fn a_transfer_that_is_abandoned_before_it_was_heard_of_does_not_begin() {
     let (mut world, space) = node();
     adopt(&mut world, space, 0, &request(AdoptStage::Abandon)).unwrap();

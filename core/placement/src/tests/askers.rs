@@ -80,11 +80,11 @@ fn a_space_without_a_maker_is_of_no_tenant() {
     let keys_text = serde_json::to_string(&keys(1)).unwrap();
     let old = format!("{{\"space\":{{\"pid\":{},\"keys\":{keys_text}}}}}", Pid::FIRST.0);
     let record: Record = serde_json::from_str(&old).unwrap();
-    let space = SpaceRecord { keys: keys(1), maker: None, lease_ms: SPACE_LEASE_MS_MAX };
+    let space = SpaceRecord::new(keys(1), None, SPACE_LEASE_MS_MAX);
     assert_eq!(record, Record::Space { pid: Pid::FIRST, space });
     assert_eq!(serde_json::to_string(&record).unwrap(), old, "and earlier releases read what is written");
     for maker in [Maker::Tenant("a".to_owned()), Maker::Source("10.0.0.1".to_owned())] {
-        let space = SpaceRecord { keys: keys(1), maker: Some(maker), lease_ms: 60_000 };
+        let space = SpaceRecord::new(keys(1), Some(maker), 60_000);
         let record = Record::Space { pid: Pid::FIRST, space };
         assert_eq!(serde_json::from_str::<Record>(&serde_json::to_string(&record).unwrap()).unwrap(), record);
     }

@@ -282,7 +282,7 @@ fn spaces_that_many_nodes_know_end_in_turns_by_how_much_changes() {
     let mut records: Vec<Record> = (1..=NODES).map(node).collect();
     for of in 0..u32::try_from(SPACES_ENDED_PER_EVENT_MAX).unwrap() {
         let pid = Pid(Pid::FIRST.0 + of);
-        let space = SpaceRecord { keys: keys(u128::from(of) + 1), maker: None, lease_ms: LEASE_MS };
+        let space = SpaceRecord::new(keys(u128::from(of) + 1), None, LEASE_MS);
         records.push(Record::Space { pid, space });
         let presence = |node| Presence::Ready(capabilities(node));
         records.extend((1..=NODES).map(|node| Record::Presence { pid, node: NodeId(node), presence: presence(node) }));

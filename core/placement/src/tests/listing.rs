@@ -36,7 +36,7 @@ fn spaces_too_many_for_one_answer_are_told_in_several() {
     let count = SPACES_PER_ANSWER_MAX + 3;
     let records = (0..count as u32).map(|number| Record::Space {
         pid: Pid(Pid::FIRST.0 + number),
-        space: SpaceRecord { keys: keys(1), maker: None, lease_ms: SPACE_LEASE_MS_MAX },
+        space: SpaceRecord::new(keys(1), None, SPACE_LEASE_MS_MAX),
     });
     scene.controller = Controller::restore(config(), ClusterId(7), records, 0).unwrap();
     let (mut seen, mut from, mut answers) = (0, Some(Pid::FIRST), 0);

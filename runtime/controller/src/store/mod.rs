@@ -268,7 +268,7 @@ mod tests {
     /// What every store must do.
     pub(super) fn keeps_what_it_is_told(store: &mut dyn Store) {
         let keys = Keys { owner: Key(3), read_write: Key(2), read: Key(1) };
-        let space = Record::Space { pid: Pid::FIRST, space: SpaceRecord { keys, maker: None, lease_ms: 60_000 } };
+        let space = Record::Space { pid: Pid::FIRST, space: SpaceRecord::new(keys, None, 60_000) };
         let regions = [1, 2, 3].map(|number| region(Pid::FIRST, number, 5));
         commit(store, &[Change::Put(space.clone())]).unwrap();
         commit(store, &regions).unwrap();

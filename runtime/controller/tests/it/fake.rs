@@ -189,6 +189,11 @@ impl NodeAgent for FakeAgent {
         Ok(())
     }
 
+    fn give_up_region(&mut self, pid: Pid, region: u32, before: MoveId) -> Result<(), String> {
+        self.network.at(self.node, |host| host.moving.remove(&(pid, region)));
+        self.drop_region(pid, region, before)
+    }
+
     fn start_move(&mut self, order: MoveOrder, end: MoveEnd) {
         let held = self.network.at(self.node, |host| {
             host.moves_begun += 1;

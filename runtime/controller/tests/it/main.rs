@@ -10,6 +10,7 @@ mod etcd_server;
 mod failures;
 mod fake;
 mod floods;
+mod groups;
 mod identities;
 mod leases;
 mod moves;

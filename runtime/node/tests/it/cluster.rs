@@ -6,6 +6,7 @@
 
 mod drain;
 mod ends;
+mod groups;
 mod lossy_path;
 mod lost_words;
 mod named;

@@ -161,7 +161,8 @@ impl Host {
                 let opened = self.slow.open_range(named(pid), id.0, from, to);
                 opened.is_ok().then_some(Outcome::RegionOpened { pid, region, id })
             }
-            Command::DropRegion { pid, region, before } => {
+            // No owner of a region gives one up here.
+            Command::DropRegion { pid, region, before, .. } => {
                 let (from, to) = range(region);
                 let dropped = self.slow.drop_range(named(pid), before.0, from, to);
                 dropped.is_ok().then_some(Outcome::RegionDropped { pid, region })

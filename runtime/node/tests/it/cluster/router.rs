@@ -63,6 +63,11 @@ impl Router {
     pub(crate) fn allocate_region(&mut self) -> u64 {
         let owner = self.space.keys.owner;
         let placed = self.controller.place(self.space.pid, owner, REGION, &[]).unwrap().remove(0);
+        self.allocate_in(placed)
+    }
+
+    /// Allocates a region but for one page at this place; returns the address.
+    pub(crate) fn allocate_in(&mut self, placed: Placement) -> u64 {
         let (from, bytes) = (u64::from(placed.region) * REGION, REGION - crate::cluster::scene::PAGE);
         let (permission, backing) = (Permission::ReadWrite, Backing::OnDemand);
         let request = AllocateRequest { bytes, permission, backing, from, to: from + REGION };

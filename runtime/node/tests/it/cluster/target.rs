@@ -121,6 +121,10 @@ impl NodeAgent for Agent {
         Ok(())
     }
 
+    fn give_up_region(&mut self, pid: Pid, region: u32, before: MoveId) -> Result<(), String> {
+        self.drop_region(pid, region, before)
+    }
+
     fn start_move(&mut self, _order: MoveOrder, end: MoveEnd) {
         end.failed("it is only a target");
     }
