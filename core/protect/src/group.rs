@@ -155,6 +155,15 @@ impl<R: Rules> Group<R> {
         after.place(slot)
     }
 
+    /// A place with all of its content is known by another address from now on: its node has handed it over.
+    ///
+    /// Of one supervisor.
+    pub fn relocate(&self, place: Place, address: u64) {
+        if self.view().has(place) {
+            self.addresses[place.slot.index()].store(address, Ordering::Release);
+        }
+    }
+
     /// What a place is known by; `None` if it was given up.
     #[must_use]
     pub fn address(&self, place: Place) -> Option<u64> {

@@ -134,27 +134,9 @@ impl<T> Areas<T> {
         removed
     }
 
-    /// Puts another table in the place of the one of the area that begins at `start`, for the same pages. False if
-    /// there is no such area.
-    pub(crate) fn replace(&self, start: RemoteAddress, table: T) -> bool {
-        let mut table = Some(table);
-        self.change(|list| {
-            if let Some(area) = list.iter_mut().find(|area| area.start == start) {
-                let table = table.take().expect("one area begins there");
-                *area = Arc::new(Area { start, pages: area.pages, table });
-            }
-        });
-        table.is_none()
-    }
-
     /// All areas, as they are now.
     pub(crate) fn all(&self) -> List<T> {
         Arc::clone(&self.lists().current)
-    }
-
-    /// How often the list has changed.
-    pub(crate) fn changes(&self) -> u64 {
-        self.changes.load(Ordering::Acquire)
     }
 
     fn lists(&self) -> MutexGuard<'_, Lists<T>> {
@@ -194,16 +176,6 @@ impl<T> View<T> {
         let after = self.list.partition_point(|area| area.start <= address);
         let area = self.list.get(after.checked_sub(1)?)?;
         area.page(address).map(|page| AreaPage { area: Arc::clone(area), page })
-    }
-
-    /// The areas that have pages in `bytes` at `start`, each with those pages, as they were when one was looked for
-    /// last.
-    pub(crate) fn parts(
-        &self,
-        start: RemoteAddress,
-        bytes: u64,
-    ) -> impl Iterator<Item = (&Arc<Area<T>>, std::ops::Range<usize>)> {
-        parts_of(&self.list, start, bytes)
     }
 
     /// The pages that lie in `bytes` at `start`, if one area has them all.
@@ -276,14 +248,13 @@ mod tests {
         for (start, pages, name) in [(0, 4, 'a'), (4, 4, 'b'), (9, 2, 'c')] {
             assert!(areas.add(Area::new(RemoteAddress(start * PAGE), pages * PAGE, name)));
         }
-        assert!(areas.replace(RemoteAddress(4 * PAGE), 'B') && !areas.replace(RemoteAddress(5 * PAGE), 'x'));
         let list = areas.all();
         let parts = |from: u64, pages: u64| {
             let parts = parts_of(&list, RemoteAddress(from * PAGE), pages * PAGE);
             parts.map(|(area, pages)| (area.table, pages)).collect::<Vec<_>>()
         };
-        assert_eq!(parts(2, 9), [('a', 2..4), ('B', 0..4), ('c', 0..2)]);
-        assert_eq!(parts(5, 2), [('B', 1..3)]);
+        assert_eq!(parts(2, 9), [('a', 2..4), ('b', 0..4), ('c', 0..2)]);
+        assert_eq!(parts(5, 2), [('b', 1..3)]);
         assert_eq!(parts(8, 1), []);
         assert_eq!(parts(10, 9), [('c', 1..2)]);
         assert_eq!(parts(2, 1), [('a', 2..3)]);

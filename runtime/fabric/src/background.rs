@@ -16,6 +16,8 @@ pub(crate) enum Pace {
     Again,
     /// The next step after so long: nothing that others do makes it come sooner.
     After(Duration),
+    /// The next step after so long, or when it is woken.
+    Within(Duration),
     /// Nothing, until it is woken.
     Idle,
 }
@@ -54,6 +56,7 @@ impl Background {
                         shared.is_asleep.store(false, Ordering::Release);
                         thread::park_timeout(pause);
                     }
+                    Pace::Within(pause) => thread::park_timeout(pause),
                     Pace::Idle => thread::park(),
                 }
             }

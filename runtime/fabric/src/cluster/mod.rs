@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, PoisonError, RwLock};
 use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, ControllerClient};
-use yonder_placement::{Key, Keys, NodeId, Pid, Placement};
+use yonder_placement::{Key, Keys, NodeId, Pid, Placement, PlacesWanted};
 use yonder_units::Nanos;
 use yonder_wire::{ErrorCode, Rights};
 
@@ -220,7 +220,11 @@ impl Cluster {
 
     /// Regions to allocate `bytes` in, other than those in `avoid`.
     pub fn place(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<u32>, ClusterError> {
-        Ok(self.place_at(bytes, avoid)?.into_iter().map(|(region, _)| region).collect())
+        let placements = self.controller().place(self.pid, self.key, bytes, avoid)?;
+        for placement in &placements {
+            self.learn(placement);
+        }
+        Ok(placements.iter().map(|placement| placement.region).collect())
     }
 
     /// Where a region is, as the controller says now.
@@ -229,10 +233,17 @@ impl Cluster {
         Ok(self.learn(&placement))
     }
 
-    /// As [`Cluster::place`], with where each region is.
-    pub fn place_at(&self, bytes: u64, avoid: &[u32]) -> Result<Vec<(u32, Location)>, ClusterError> {
-        let placements = self.controller().place(self.pid, self.key, bytes, avoid)?;
-        Ok(placements.iter().map(|placement| (placement.region, self.learn(placement))).collect())
+    /// Places for the pages of a group: what the controller calls the group, and the regions, each with where it is.
+    pub fn place_group(&self, wanted: &PlacesWanted) -> Result<(u32, Vec<(u32, Location)>), ClusterError> {
+        let placed = self.controller().place_group(self.pid, self.key, wanted)?;
+        let located = placed.places.iter().map(|placement| (placement.region, self.learn(placement)));
+        Ok((placed.group, located.collect()))
+    }
+
+    /// A region is not used any more, wherever it is.
+    pub fn give_up(&self, region: u32) -> Result<(), ClusterError> {
+        self.regions.write().unwrap_or_else(PoisonError::into_inner).remove(&region);
+        Ok(self.controller().give_up(self.pid, self.key, region)?)
     }
 
     /// What all threads know of the node there.

@@ -1,75 +1,146 @@
-//! [`Group`]: a part of an allocation that lies in one place, and how much that place is doubted.
+//! [`Entry`]: a group of an allocation, as the table of its area; [`Address`]: what a group knows its places by.
 //!
-//! A queue pair that hears from a node that it has a region no more, or nothing at all, says so here; the follower
-//! asks the controller then, and puts a group with another place in its stead.
+//! `core/protect` knows which place has which page. Here is what is asked of the controller: the regions, and whether
+//! a place is doubted. A queue pair that hears from a node that it has a region no more, or nothing at all, doubts the
+//! place; the follower asks then.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use super::nodes::NodeIndex;
+use yonder_protect::{Group, Place, Protection, SLOTS_MAX, Slot, SlotSet};
+use yonder_units::{Narrow, PAGE_BYTES};
 
-/// Where the memory of a group is.
+use super::nodes::{NODES_MAX, NodeIndex};
+use crate::RemoteAddress;
+
+/// Where the first page of a place is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct Place {
+pub(super) struct Address {
     pub(super) node: NodeIndex,
-    /// The region's number.
-    pub(super) region: u32,
-    /// Where its first byte is, in the address space.
-    pub(super) address: u64,
+    /// In the address space.
+    pub(super) start: u64,
 }
 
-/// What is thought of a place.
+/// A place, as the controller knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-#[repr(u8)]
-pub(super) enum Standing {
-    /// The node answers.
-    Sound,
-    /// The memory may be elsewhere.
-    Doubted,
-    /// The memory is gone, as the controller says.
-    Lost,
-}
-
-/// A part of an allocation.
-#[derive(Clone)]
-pub(super) struct Group {
+pub(super) struct Kept {
     pub(super) place: Place,
-    standing: Arc<AtomicU8>,
+    pub(super) region: u32,
+    pub(super) address: Address,
 }
 
-impl Group {
-    pub(super) fn new(place: Place) -> Self {
-        Self { place, standing: Arc::new(AtomicU8::new(Standing::Sound as u8)) }
+/// A group of an allocation.
+pub(super) struct Entry {
+    pub(super) group: Group,
+    bytes: u64,
+    /// What the controller calls it.
+    name: u32,
+    /// Slots whose place is doubted.
+    doubted: AtomicU8,
+    kept: Mutex<[Option<Kept>; SLOTS_MAX]>,
+}
+
+impl Address {
+    const PAGE_BITS: u32 = u64::BITS - NODES_MAX.ilog2();
+
+    pub(super) fn to_bits(self) -> u64 {
+        let page = self.start / PAGE_BYTES as u64;
+        assert!(page >> Self::PAGE_BITS == 0, "address spaces are smaller");
+        u64::from(self.node.0) << Self::PAGE_BITS | page
     }
 
-    /// The same content in another place.
-    pub(super) fn moved(&self, place: Place) -> Self {
-        Self { place, standing: Arc::clone(&self.standing) }
+    pub(super) fn from_bits(bits: u64) -> Self {
+        let page = bits & ((1 << Self::PAGE_BITS) - 1);
+        Self { node: NodeIndex((bits >> Self::PAGE_BITS).narrow_u16()), start: page * PAGE_BYTES as u64 }
     }
 
-    pub(super) fn standing(&self) -> Standing {
-        match self.standing.load(Ordering::Acquire) {
-            0 => Standing::Sound,
-            1 => Standing::Doubted,
-            _ => Standing::Lost,
+    /// Where a page is.
+    pub(super) fn page(self, page: usize) -> RemoteAddress {
+        RemoteAddress(self.start + (page * PAGE_BYTES) as u64)
+    }
+}
+
+impl Entry {
+    pub(super) fn new(bytes: u64, protection: Protection, name: u32) -> Self {
+        Self {
+            group: Group::new((bytes / PAGE_BYTES as u64).narrow_usize(), protection),
+            bytes,
+            name,
+            doubted: AtomicU8::new(0),
+            kept: Mutex::default(),
         }
     }
 
-    /// The place is doubted. True if it was not before.
-    pub(super) fn doubt(&self) -> bool {
-        let (sound, doubted) = (Standing::Sound as u8, Standing::Doubted as u8);
-        self.standing.compare_exchange(sound, doubted, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
-    /// The controller is about to be asked: who doubts the place from now on wants it asked again. False if nobody
-    /// doubts it.
-    pub(super) fn begin_look(&self) -> bool {
-        let (sound, doubted) = (Standing::Sound as u8, Standing::Doubted as u8);
-        self.standing.compare_exchange(doubted, sound, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+    pub(super) fn name(&self) -> u32 {
+        self.name
     }
 
-    /// The controller says that the memory is gone.
-    pub(super) fn lose(&self) {
-        self.standing.store(Standing::Lost as u8, Ordering::Release);
+    /// Puts a place into a slot that is free.
+    pub(super) fn adopt(&self, slot: Slot, region: u32, address: Address) {
+        let mut kept = self.lock();
+        let place = self.group.adopt(slot, address.to_bits());
+        kept[slot.index()] = Some(Kept { place, region, address });
+    }
+
+    /// The content of a place is at another address now.
+    pub(super) fn relocate(&self, moved: Kept, address: Address) {
+        let mut kept = self.lock();
+        if let Some(known) = kept[moved.place.slot.index()].as_mut().filter(|known| known.place == moved.place) {
+            self.group.relocate(moved.place, address.to_bits());
+            known.address = address;
+        }
+    }
+
+    /// Forgets a place that was given up, once its slot is free.
+    pub(super) fn forget(&self, slot: Slot) -> Option<Kept> {
+        self.lock()[slot.index()].take()
+    }
+
+    /// The places that there are, those included that were given up and not forgotten.
+    pub(super) fn kept(&self) -> impl Iterator<Item = Kept> + use<> {
+        let kept: [Option<Kept>; SLOTS_MAX] = *self.lock();
+        kept.into_iter().flatten()
+    }
+
+    /// Where a place is; `None` if it was given up.
+    #[inline]
+    pub(super) fn address(&self, place: Place) -> Option<Address> {
+        self.group.address(place).map(Address::from_bits)
+    }
+
+    /// Places are doubted. True if one of them was not before.
+    pub(super) fn doubt(&self, slots: SlotSet) -> bool {
+        let before = self.doubted.fetch_or(slots.bits(), Ordering::AcqRel);
+        slots.bits() & !before != 0
+    }
+
+    /// The controller is about to be asked where these are: who doubts them from now on wants it asked again.
+    pub(super) fn take_doubted(&self) -> SlotSet {
+        if self.doubted.load(Ordering::Relaxed) == 0 {
+            return SlotSet::NONE;
+        }
+        SlotSet::from_bits(self.doubted.swap(0, Ordering::AcqRel))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, [Option<Kept>; SLOTS_MAX]> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_one_word() {
+        for (node, start) in [(0, 0), (1023, 4096), (7, (1 << 62) - 4096)] {
+            let address = Address { node: NodeIndex(node), start };
+            assert_eq!(Address::from_bits(address.to_bits()), address);
+            assert_eq!(address.page(3).0, start + 3 * 4096);
+        }
     }
 }

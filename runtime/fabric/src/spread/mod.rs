@@ -1,16 +1,21 @@
 //! `yonder://controller`: pages on the nodes of a controller.
 //!
-//! An allocation is cut into groups of a region each ([`group`]), which the controller places on its emptiest nodes.
-//! Queue pairs have a lane to each node ([`nodes`]) and post where a group is; where it has moved, a thread finds out
-//! ([`follower`]) while what concerns it waits ([`queue`]). Addresses are this fabric's own: they stay what they are
-//! wherever their memory is.
+//! An allocation is cut into groups of a region each ([`group`]), and each group has as many places as was asked for
+//! (`?copies=2`), which the controller finds on nodes that do not fail together. Queue pairs have a lane to each node
+//! ([`nodes`], [`lanes`]) and post to the places of a group ([`queue`]). A place that fails is given up and replaced by
+//! the [`keeper`], and the [`mender`] copies to the new one what it lacks. Addresses are this fabric's own: they stay
+//! what they are wherever their memory is.
 //!
-//! Neighbours: `cluster` asks the controller and renews the lease; `areas` is how queue pairs find groups.
+//! Neighbours: `core/protect` decides which place has which page; `cluster` asks the controller and renews the lease;
+//! `areas` is how queue pairs find groups.
 
-mod follower;
 mod group;
+mod keeper;
+mod lanes;
+mod mender;
 mod nodes;
 mod queue;
+mod unsettled;
 mod url;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,17 +24,20 @@ use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, ControllerClient};
 use yonder_mapping::Mapping;
-use yonder_placement::{Key, Pid, REGIONS_PER_REQUEST_MAX, Refusal};
+use yonder_placement::{Key, NodeId, Pid, PlacesWanted, Refusal};
+use yonder_protect::{Protection, SlotSet};
+use yonder_units::Narrow;
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission};
 
 use crate::areas::{Area, Areas, parts_of};
 use crate::background::{Background, Waker};
-use crate::cluster::{Cluster, ClusterError};
+use crate::cluster::{Cluster, ClusterError, Location};
 use crate::lane::CallError;
 use crate::ranges::Ranges;
 use crate::{Counter, Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
-use follower::Followed;
-use group::{Group, Place, Standing};
+use group::{Address, Entry, Kept};
+use keeper::{Found, Keeper, find};
+use mender::Mender;
 use nodes::{FailedCall, Nodes};
 use queue::{SpreadQueuePair, may_have_moved};
 pub(crate) use url::SCHEME;
@@ -45,31 +53,60 @@ const ASK_AGAIN: Duration = Duration::from_millis(2);
 /// Addresses that this fabric gives out: far more than there is memory.
 const ADDRESSES: u64 = 1 << 56;
 
+/// What is counted.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Event {
+    Moved,
+    GivenUp,
+    Replaced,
+    Mended,
+    Hedged,
+    ReadAgain,
+}
+
+/// Their names, in their order.
+const EVENTS: [&str; 6] = [
+    "spread_moves",
+    "spread_places_given_up",
+    "spread_places_replaced",
+    "spread_mended_pages",
+    "spread_hedged_reads",
+    "spread_repeated_reads",
+];
+
 /// Pages on the nodes of a controller.
 pub struct SpreadFabric {
     url: String,
     shared: Arc<Shared>,
     addresses: Mutex<Ranges>,
-    /// Ended first, so that nothing is followed any more when the address space ends.
-    follower: Background,
+    /// Ended first, so that nothing is looked after any more when the address space ends.
+    threads: [Background; 2],
 }
 
-/// What queue pairs and the follower share.
+/// What queue pairs, the keeper and the mender share.
 struct Shared {
+    url: String,
     cluster: Cluster,
-    areas: Arc<Areas<Group>>,
+    protection: Protection,
+    areas: Arc<Areas<Entry>>,
     nodes: Nodes,
-    moved: AtomicU64,
-    waker: OnceLock<Arc<Waker>>,
+    events: [AtomicU64; EVENTS.len()],
+    keeper: OnceLock<Arc<Waker>>,
+}
+
+/// A place that a node has given memory at.
+struct Given {
+    region: u32,
+    address: Address,
 }
 
 impl Shared {
-    /// The place of a group is doubted: the follower asks.
-    fn doubt(&self, group: &Group) {
-        if group.doubt()
-            && let Some(waker) = self.waker.get()
+    /// Places of a group are doubted: the keeper asks.
+    fn doubt(&self, entry: &Entry, slots: SlotSet) {
+        if entry.doubt(slots)
+            && let Some(keeper) = self.keeper.get()
         {
-            waker.wake();
+            keeper.wake();
         }
     }
 
@@ -77,107 +114,65 @@ impl Shared {
         self.cluster.pid()
     }
 
-    fn count_move(&self) {
-        self.moved.fetch_add(1, Ordering::Relaxed);
-    }
-}
-
-/// A part of an allocation that a node has given.
-struct Part {
-    place: Place,
-    bytes: u64,
-}
-
-impl SpreadFabric {
-    /// Makes an address space at the controller that `url` names. Blocks for some seconds at most.
-    pub fn connect(url: &str) -> Result<Self, FabricError> {
-        let settings = url::parse(url)?;
-        let cluster = Cluster::create(settings.controllers, CONTROLLER_TIME_MAX, settings.lease);
-        let cluster = cluster.map_err(|error| failed(url, 0, error))?;
-        let nodes = Nodes::new(cluster.pid(), settings.protection);
-        let shared = Arc::new(Shared {
-            cluster,
-            areas: Arc::new(Areas::new()),
-            nodes,
-            moved: AtomicU64::new(0),
-            waker: OnceLock::new(),
-        });
-        let followed = Arc::clone(&shared);
-        let follower = Background::start("yonder-follower", move || follower::step(&followed));
-        let follower = follower.map_err(|error| FabricError::System {
-            url: url.to_owned(),
-            cause: format!("no thread can be started to follow what moves: {error}"),
-        })?;
-        assert!(shared.waker.set(follower.waker()).is_ok(), "one thread follows");
-        Ok(Self { url: url.to_owned(), shared, addresses: Mutex::new(Ranges::new(ADDRESSES)), follower })
+    fn count(&self, event: Event) {
+        self.events[event as usize].fetch_add(1, Ordering::Relaxed);
     }
 
-    fn addresses(&self) -> MutexGuard<'_, Ranges> {
-        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Has `bytes` given by nodes, part by part.
-    fn take(&self, bytes: u64) -> Result<Vec<Part>, FabricError> {
-        let at_once = REGIONS_PER_REQUEST_MAX * self.shared.cluster.region_bytes();
-        let mut parts = Vec::new();
-        let mut left = bytes;
-        while left > 0 {
-            match self.take_row(left.min(at_once)) {
-                Ok(taken) => {
-                    left -= taken.iter().map(|part| part.bytes).sum::<u64>();
-                    parts.extend(taken);
+    /// Has places found for `bytes` of a group and memory given there: a new group's, or further ones.
+    fn find_places(
+        &self,
+        bytes: u64,
+        places: u8,
+        group: Option<u32>,
+        apart: &[NodeId],
+    ) -> Result<(u32, Vec<Given>), FabricError> {
+        let mut wanted = PlacesWanted { bytes, places: places.into(), group, apart: apart.to_vec(), avoid: Vec::new() };
+        let mut given = Vec::new();
+        for _ in 0..ATTEMPTS_MAX {
+            let placed = self.cluster.place_group(&wanted).map_err(|error| failed(&self.url, bytes, error))?;
+            let (name, mut refused) = (placed.0, None);
+            for (region, location) in &placed.1 {
+                match self.take(*region, location, bytes) {
+                    Ok(taken) => {
+                        given.push(taken);
+                        wanted.apart.push(location.node);
+                    }
+                    Err(error) => {
+                        wanted.avoid.push(*region);
+                        wanted.apart.push(location.node);
+                        // Nothing is there, so whoever frees it is welcome.
+                        let _ = self.cluster.give_up(*region);
+                        refused = Some(error);
+                    }
                 }
-                Err(error) => {
-                    self.give_back(&parts);
+            }
+            wanted.group = Some(name);
+            wanted.places = (usize::from(places) - given.len()).narrow_u32();
+            match refused {
+                None => return Ok((name, given)),
+                Some(FabricError::OutOfMemory { .. } | FabricError::Unreachable { .. }) => {}
+                Some(error) => {
+                    self.give_back(&given);
                     return Err(error);
                 }
             }
         }
-        Ok(parts)
-    }
-
-    /// Has regions in a row placed, and memory in each given by its node.
-    fn take_row(&self, bytes: u64) -> Result<Vec<Part>, FabricError> {
-        let mut avoid = Vec::new();
-        for _ in 0..ATTEMPTS_MAX {
-            let placed =
-                self.shared.cluster.place_at(bytes, &avoid).map_err(|error| failed(&self.url, bytes, error))?;
-            let (mut parts, mut left) = (Vec::with_capacity(placed.len()), bytes);
-            let mut refused = None;
-            for (region, location) in &placed {
-                let bytes = left.min(self.shared.cluster.region_bytes());
-                match self.take_part(*region, location, bytes) {
-                    Ok(part) => {
-                        left -= bytes;
-                        parts.push(part);
-                    }
-                    Err(error) => {
-                        refused = Some(error);
-                        break;
-                    }
-                }
-            }
-            let Some(error) = refused else { return Ok(parts) };
-            self.give_back(&parts);
-            if !matches!(error, FabricError::OutOfMemory { .. }) {
-                return Err(error);
-            }
-            avoid.extend(placed.iter().map(|(region, _)| *region));
-        }
+        self.give_back(&given);
         Err(FabricError::OutOfMemory { url: self.url.clone(), bytes })
     }
 
-    fn take_part(&self, region: u32, location: &crate::cluster::Location, bytes: u64) -> Result<Part, FabricError> {
-        let index = self.shared.nodes.know(location)?;
-        self.shared.nodes.connect(index)?;
-        let node = self.shared.nodes.get(index);
-        let from = u64::from(region) * self.shared.cluster.region_bytes();
-        let to = from + self.shared.cluster.region_bytes();
+    /// Has memory given in a region.
+    fn take(&self, region: u32, location: &Location, bytes: u64) -> Result<Given, FabricError> {
+        let index = self.nodes.know(location)?;
+        self.nodes.connect(index)?;
+        let node = self.nodes.get(index);
+        let from = u64::from(region) * self.cluster.region_bytes();
+        let to = from + self.cluster.region_bytes();
         let request = AllocateRequest { bytes, permission: Permission::ReadWrite, backing: Backing::Now, from, to };
         let mut body = [0; AllocateRequest::BYTES];
         request.write_to(&mut body);
         match node.call(Kind::Allocate, 0, 0, &body) {
-            Ok(answer) => Ok(Part { place: Place { node: index, region, address: answer.header.address }, bytes }),
+            Ok(answer) => Ok(Given { region, address: Address { node: index, start: answer.header.address } }),
             // It has filled up since the controller last heard of it, or the region is on its way.
             Err(FailedCall::Call(CallError::Refused(
                 ErrorCode::OutOfMemory | ErrorCode::BadAddress | ErrorCode::BadLength | ErrorCode::Moved,
@@ -190,33 +185,92 @@ impl SpreadFabric {
         }
     }
 
-    /// Frees what nodes have given and nobody has used.
-    fn give_back(&self, parts: &[Part]) {
-        for part in parts {
+    /// Gives places back that nobody has used.
+    fn give_back(&self, given: &[Given]) {
+        for Given { region, address } in given {
             // What cannot be freed ends with the address space.
-            let _ = self.shared.nodes.get(part.place.node).call(Kind::Free, part.place.address, 0, &[]);
+            let _ = self.nodes.get(address.node).call(Kind::Free, address.start, 0, &[]);
+            let _ = self.cluster.give_up(*region);
         }
     }
 
-    /// Asks the node that has a group, wherever it is by then.
-    fn call_at(&self, start: RemoteAddress, kind: Kind, offset: u64, bytes: u64) -> Result<(), FabricError> {
+    /// Puts new places into a group that has too few.
+    fn replace(&self, entry: &Entry) -> Result<(), FabricError> {
+        let view = entry.group.view();
+        let missing = entry.group.protection().wanted().saturating_sub(view.live().count());
+        let apart: Vec<NodeId> = entry.kept().map(|kept| self.nodes.get(kept.address.node).id).collect();
+        let (_, given) = self.find_places(entry.bytes(), missing, Some(entry.name()), &apart)?;
+        let mut free = view.free().iter();
+        for Given { region, address } in given {
+            let slot = free.next().expect("there were as many slots as places were asked for");
+            entry.adopt(slot, region, address);
+            self.count(Event::Replaced);
+        }
+        Ok(())
+    }
+}
+
+impl SpreadFabric {
+    /// Makes an address space at the controller that `url` names. Blocks for some seconds at most.
+    pub fn connect(url: &str) -> Result<Self, FabricError> {
+        let settings = url::parse(url)?;
+        let cluster = Cluster::create(settings.controllers, CONTROLLER_TIME_MAX, settings.lease);
+        let cluster = cluster.map_err(|error| failed(url, 0, error))?;
+        let nodes = Nodes::new(cluster.pid(), settings.protection);
+        let shared = Arc::new(Shared {
+            url: url.to_owned(),
+            cluster,
+            protection: Protection::copies(settings.copies),
+            areas: Arc::new(Areas::new()),
+            nodes,
+            events: [const { AtomicU64::new(0) }; EVENTS.len()],
+            keeper: OnceLock::new(),
+        });
+        let failed = |error: std::io::Error| FabricError::System {
+            url: url.to_owned(),
+            cause: format!("no thread can be started to look after pages: {error}"),
+        };
+        let (kept, mut keeper) = (Arc::clone(&shared), Keeper::default());
+        let keeper = Background::start("yonder-keeper", move || keeper.step(&kept)).map_err(failed)?;
+        assert!(shared.keeper.set(keeper.waker()).is_ok(), "there is one keeper");
+        let mut mender = Mender::new(&shared)?;
+        let mender = Background::start("yonder-mender", move || mender.step()).map_err(failed)?;
+        let addresses = Mutex::new(Ranges::new(ADDRESSES));
+        Ok(Self { url: url.to_owned(), shared, addresses, threads: [keeper, mender] })
+    }
+
+    fn addresses(&self) -> MutexGuard<'_, Ranges> {
+        self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Asks all nodes that have a place of a group, wherever it is by then.
+    fn call_at_all(&self, area: &Area<Entry>, kind: Kind, offset: u64, bytes: u64) -> Result<(), FabricError> {
+        let slots = area.table.kept().map(|kept| kept.place.slot);
+        slots.into_iter().try_for_each(|slot| self.call_at(area, slot, (kind, offset, bytes)))
+    }
+
+    fn call_at(
+        &self,
+        area: &Area<Entry>,
+        slot: yonder_protect::Slot,
+        (kind, offset, bytes): (Kind, u64, u64),
+    ) -> Result<(), FabricError> {
         let end = Instant::now() + MOVE_TIME_MAX;
         loop {
-            let Some(area) = follower::place_of(&self.shared, start) else {
-                return Err(FabricError::System { url: self.url.clone(), cause: "there is no such memory".to_owned() });
-            };
-            let place = area.table.place;
-            let node = self.shared.nodes.get(place.node);
-            let error = match node.call(kind, place.address + offset, bytes, &[]) {
+            let kept: Option<Kept> = area.table.kept().find(|kept| kept.place.slot == slot);
+            // What was given up is not asked.
+            let Some(kept) = kept.filter(|kept| area.table.address(kept.place).is_some()) else { return Ok(()) };
+            let node = self.shared.nodes.get(kept.address.node);
+            let error = match node.call(kind, kept.address.start + offset, bytes, &[]) {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             };
-            let is_over = Instant::now() >= end || area.table.standing() == Standing::Lost;
             let may_be_elsewhere = match &error {
                 FailedCall::Call(CallError::Refused(code)) => may_have_moved(*code),
                 FailedCall::Call(CallError::TimedOut | CallError::Lost) | FailedCall::Open(_) => true,
             };
-            if is_over || !may_be_elsewhere || follower::follow(&self.shared, &area) == Followed::Lost {
+            let is_over = Instant::now() >= end;
+            if is_over || !may_be_elsewhere || find(&self.shared, area, kept) == Found::Lost {
                 return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });
             }
             std::thread::sleep(ASK_AGAIN);
@@ -253,16 +307,27 @@ impl Fabric for SpreadFabric {
     }
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
-        let parts = self.take(bytes)?;
-        let Some(start) = self.addresses().allocate(bytes) else {
-            self.give_back(&parts);
-            return Err(FabricError::OutOfMemory { url: self.url.clone(), bytes });
-        };
-        let mut at = start;
-        for part in parts {
-            let added = self.shared.areas.add(Area::new(RemoteAddress(at), part.bytes, Group::new(part.place)));
-            assert!(added, "addresses are given out once");
-            at += part.bytes;
+        let region_bytes = self.shared.cluster.region_bytes();
+        let copies = self.shared.protection.wanted();
+        let start = self.addresses().allocate(bytes);
+        let start = start.ok_or_else(|| FabricError::OutOfMemory { url: self.url.clone(), bytes })?;
+        for at in (0..bytes).step_by(region_bytes.narrow_usize()) {
+            let part = (bytes - at).min(region_bytes);
+            match self.shared.find_places(part, copies, None, &[]) {
+                Ok((name, given)) => {
+                    let entry = Entry::new(part, self.shared.protection, name);
+                    for (number, Given { region, address }) in (0..).zip(given) {
+                        entry.adopt(yonder_protect::Slot::new(number), region, address);
+                    }
+                    let added = self.shared.areas.add(Area::new(RemoteAddress(start + at), part, entry));
+                    assert!(added, "addresses are given out once");
+                }
+                Err(error) => {
+                    // The first error is the one that counts.
+                    let _ = self.release(RemoteAddress(start));
+                    return Err(error);
+                }
+            }
         }
         Ok(RemoteAddress(start))
     }
@@ -274,9 +339,12 @@ impl Fabric for SpreadFabric {
         let areas = self.shared.areas.all();
         let mut failed = Ok(());
         for (area, _) in parts_of(&areas, start, bytes) {
-            // What cannot be freed ends with the address space.
-            failed = failed.and(self.call_at(area.start(), Kind::Free, 0, 0));
             self.shared.areas.remove(area.start());
+            // What cannot be freed ends with the address space.
+            failed = failed.and(self.call_at_all(area, Kind::Free, 0, 0));
+            for kept in area.table.kept() {
+                let _ = self.shared.cluster.give_up(kept.region);
+            }
         }
         self.addresses().release(start.0);
         failed
@@ -286,7 +354,12 @@ impl Fabric for SpreadFabric {
         let areas = self.shared.areas.all();
         for (area, pages) in parts_of(&areas, start, bytes) {
             let (from, to) = (area.address(pages.start).0, area.address(pages.end).0);
-            self.call_at(area.start(), Kind::Discard, from - area.start().0, to - from)?;
+            for page in pages {
+                // Who discards has seen the ends of all writes.
+                let forgotten = area.table.group.forget(page);
+                assert!(forgotten.is_ok(), "a page is discarded while it is written");
+            }
+            self.call_at_all(area, Kind::Discard, from - area.start().0, to - from)?;
         }
         Ok(())
     }
@@ -297,14 +370,17 @@ impl Fabric for SpreadFabric {
 
     fn counters(&self) -> Vec<Counter> {
         let mut counters = self.shared.nodes.counters();
-        counters.push(Counter { name: "spread_moves", value: self.shared.moved.load(Ordering::Relaxed) });
+        let events = EVENTS.iter().zip(&self.shared.events);
+        counters.extend(events.map(|(name, count)| Counter { name, value: count.load(Ordering::Relaxed) }));
+        let degraded = self.shared.areas.all().iter().map(|area| area.table.group.pages_degraded()).sum();
+        counters.push(Counter { name: "spread_degraded_pages", value: degraded });
         counters
     }
 }
 
 impl Drop for SpreadFabric {
     fn drop(&mut self) {
-        self.follower.stop();
+        self.threads.iter_mut().for_each(Background::stop);
         self.shared.cluster.destroy();
     }
 }

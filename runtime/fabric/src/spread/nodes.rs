@@ -6,7 +6,7 @@
 //!
 //! Calls that are not on the fault path, such as allocation, have a lane of their own to each node.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use yonder_client::{Config, Operation};
@@ -36,7 +36,15 @@ pub(super) struct Node {
     urls: Vec<String>,
     session: Arc<NodeSession>,
     right: Credentials,
+    pub(super) health: Health,
     control: Mutex<Option<Lane>>,
+}
+
+/// Whether a node answers, as all queue pairs together see it.
+#[derive(Default)]
+pub(super) struct Health {
+    /// Since when something was asked and nothing heard; 0 if it has answered since.
+    waiting_since: AtomicU64,
 }
 
 /// All nodes that are known.
@@ -49,6 +57,7 @@ pub(super) struct Nodes {
 
 /// A queue pair's way to a node.
 pub(super) struct Link {
+    pub(super) node: Arc<Node>,
     pub(super) queue: LaneQueue,
     /// To the address space there.
     pub(super) right: Credentials,
@@ -84,6 +93,7 @@ impl Nodes {
             urls: location.urls.clone(),
             session: Arc::new(session),
             right: Credentials { pid: self.pid, capability: location.capability },
+            health: Health::default(),
             control: Mutex::default(),
         }));
         Ok(NodeIndex((list.len() - 1).narrow_u16()))
@@ -141,7 +151,7 @@ impl Nodes {
         if !linked.contains(&index) {
             let node = self.get(index);
             let queue = LaneQueue::new(node.open(lane_config)?, Arc::clone(&inbox.frames));
-            inbox.put(index, Box::new(Link { queue, right: node.right }));
+            inbox.put(index, Box::new(Link { queue, right: node.right, node }));
             linked.push(index);
         }
         Ok(())
@@ -193,6 +203,34 @@ pub(super) enum FailedCall {
     /// It was asked.
     #[error(transparent)]
     Call(CallError),
+}
+
+impl Health {
+    /// Something is asked of the node.
+    #[inline]
+    pub(super) fn asked(&self, now: Nanos) {
+        if self.waiting_since.load(Ordering::Relaxed) == 0 {
+            // Another queue pair may say so too: either time will do.
+            self.waiting_since.store(now, Ordering::Relaxed);
+        }
+    }
+
+    /// The node has answered.
+    #[inline]
+    pub(super) fn heard(&self) {
+        if self.waiting_since.load(Ordering::Relaxed) != 0 {
+            self.waiting_since.store(0, Ordering::Relaxed);
+        }
+    }
+
+    /// How long it has been silent.
+    #[inline]
+    pub(super) fn silence(&self, now: Nanos) -> Nanos {
+        match self.waiting_since.load(Ordering::Relaxed) {
+            0 => 0,
+            since => now.saturating_sub(since),
+        }
+    }
 }
 
 impl Inbox {

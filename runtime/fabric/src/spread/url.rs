@@ -13,9 +13,11 @@ use crate::url::{bad, query};
 pub(crate) const SCHEME: &str = "yonder://";
 /// Shortest lease of an address space at a controller.
 const LEASE_MIN: Duration = Duration::from_secs(5);
+/// Most nodes that a page is at.
+const COPIES_MAX: u8 = 3;
 /// What can be typed.
 const USAGE: &str = "type yonder://host:port, the address of a controller, or several with commas between, perhaps \
-                     with ?lease=60s or ?protection=authenticated behind";
+                     with ?copies=2, ?lease=60s or ?protection=authenticated behind, several with & between";
 
 /// What is asked of a controller and its nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,6 +26,8 @@ pub(super) struct Settings<'a> {
     pub(super) controllers: &'a str,
     /// How long the memory is kept after the last sign of life.
     pub(super) lease: Duration,
+    /// At how many nodes each page is.
+    pub(super) copies: u8,
     /// What is done to each message, if nodes want to know who asks.
     pub(super) protection: Protection,
 }
@@ -41,12 +45,16 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
     if !controllers.split(',').all(is_address) {
         return Err(bad(url, &format!("is not the address of a controller: {USAGE}")));
     }
-    let mut asked = Settings { controllers, lease: LEASE, protection: Protection::Encrypted };
+    let mut asked = Settings { controllers, lease: LEASE, copies: 1, protection: Protection::Encrypted };
     for (key, value) in query(url, settings)? {
         match (key.as_str(), value.as_str()) {
             ("lease", text) => {
                 let lease = parse_duration(text).ok().filter(|lease| *lease >= LEASE_MIN);
                 asked.lease = lease.ok_or_else(|| bad(url, "has no lease of at least 5s: type ?lease=60s"))?;
+            }
+            ("copies", text) => {
+                let copies = text.parse().ok().filter(|copies| (1..=COPIES_MAX).contains(copies));
+                asked.copies = copies.ok_or_else(|| bad(url, "has no copies from 1 to 3: type ?copies=2"))?;
             }
             ("protection", "encrypted") => asked.protection = Protection::Encrypted,
             ("protection", "authenticated") => asked.protection = Protection::Authenticated,
@@ -62,11 +70,13 @@ mod tests {
 
     #[test]
     fn urls_are_read_or_say_what_to_type() {
-        let read = parse("yonder://a:1,b:2?lease=10s&protection=authenticated").unwrap();
-        assert_eq!((read.controllers, read.lease.as_secs()), ("a:1,b:2", 10));
+        let read = parse("yonder://a:1,b:2?lease=10s&protection=authenticated&copies=3").unwrap();
+        assert_eq!((read.controllers, read.lease.as_secs(), read.copies), ("a:1,b:2", 10, 3));
         assert_eq!(read.protection, Protection::Authenticated);
         assert_eq!(parse("yonder://[::1]:7").unwrap().controllers, "[::1]:7");
-        for wrong in ["", "a", "a:1,", ",", "a:1/b", ":1", "a:70000", "a:1?lease=1s", "a:1?copies", "a:1?some=1"] {
+        for wrong in
+            ["", "a", "a:1,", ",", "a:1/b", ":1", "a:70000", "a:1?lease=1s", "a:1?copies", "a:1?copies=4", "a:1?some=1"]
+        {
             let message = parse(&format!("yonder://{wrong}")).unwrap_err().to_string();
             assert!(message.contains("type ") && !message.contains('\n'), "{message}");
         }

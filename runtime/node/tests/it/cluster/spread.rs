@@ -134,7 +134,44 @@ fn what_is_on_a_node_that_ends_is_an_error_and_the_rest_is_not() {
     until("the node is lost", || {
         scene.client().nodes().unwrap().iter().any(|node| format!("{:?}", node.condition) == "Lost").then_some(())
     });
-    assert_eq!(client.load(page(start, 0)).0 == Status::Done, client.load(page(start, 1)).0 == Status::Done);
+    assert_eq!(client.load(page(start, 0)).0, client.load(page(start, 11)).0, "of one group");
     let again = client.allocate(PAGES);
     assert_eq!(client.store(again, 9), Status::Done);
+}
+
+fn counter(client: &Client, name: &str) -> u64 {
+    client.fabric.counters().iter().find(|counter| counter.name == name).unwrap().value
+}
+
+/// Stores until it is done: what is silent is given up meanwhile.
+fn store_again(client: &mut Client, at: RemoteAddress, byte: u8) {
+    until("it is stored", || (client.store(at, byte) == Status::Done).then_some(()));
+}
+
+#[test]
+fn a_node_that_ends_takes_nothing_with_it_if_there_are_copies() {
+    for copies in [2, 3] {
+        let scene = Scene::new(2);
+        let mut nodes: Vec<_> = (0..4).map(|_| scene.node(96)).collect();
+        let mut client = Client::new(&format!("{}?copies={copies}", url(&scene)), 4);
+        let start = client.allocate(4 * PAGES);
+        let pages = || (0..4 * PAGES).step_by(3);
+        store_all(&mut client, start, pages());
+        for round in 0..3_u64 {
+            // At most as many at a time as copies can take.
+            drop(nodes.pop());
+            check_all(&mut client, start, pages());
+            for index in (0..4 * PAGES).step_by(15) {
+                store_again(&mut client, page(start, index), byte(index));
+            }
+            nodes.push(scene.node(96));
+            until("all pages have all their places again", || {
+                client.poll();
+                (counter(&client, "spread_degraded_pages") == 0 && counter(&client, "spread_places_replaced") > round)
+                    .then_some(())
+            });
+        }
+        check_all(&mut client, start, pages());
+        assert!(counter(&client, "spread_places_given_up") >= 3 && counter(&client, "spread_mended_pages") > 0);
+    }
 }

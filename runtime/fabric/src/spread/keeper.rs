@@ -1,0 +1,151 @@
+//! [`step`]: what is done about groups whose places fail: places are looked for, given up and replaced.
+//!
+//! One thread does this for all groups of a fabric. It asks the controller and nodes, and may wait for them: queue
+//! pairs need nothing of it to go on, but for regions that have moved.
+//!
+//! Invariant: lanes of all queue pairs to a place stand before the place is adopted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use yonder_controller::ClientError;
+use yonder_placement::Refusal;
+use yonder_protect::{Cause, SlotSet, Swept};
+use yonder_units::Nanos;
+
+use super::group::{Address, Entry, Kept};
+use super::{Event, Shared};
+use crate::areas::Area;
+use crate::background::Pace;
+use crate::cluster::ClusterError;
+
+/// Pause between two looks while something is amiss.
+const LOOK_AGAIN: Duration = Duration::from_millis(2);
+/// The same, while nothing is.
+const LOOK_LATER: Duration = Duration::from_millis(50);
+/// Pause before a replacement is asked for again that was refused.
+const REPLACE_AGAIN: Nanos = 1_000_000_000;
+/// Silence of a node after which its places are given up.
+const GIVE_UP_AFTER: Nanos = 1_000_000_000;
+/// Words that one look sweeps.
+const WORDS_PER_LOOK: u32 = 1 << 16;
+
+/// What a thread that looks after groups remembers.
+#[derive(Default)]
+pub(super) struct Keeper {
+    /// Nothing is replaced before that.
+    replace_at: Nanos,
+    /// It was said that there are too few nodes.
+    is_warned: bool,
+}
+
+/// What is known of a place after the controller was asked.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Found {
+    /// It is elsewhere now.
+    Moved,
+    /// It is where it was, as far as is known.
+    Same,
+    /// Its memory is gone.
+    Lost,
+}
+
+impl Keeper {
+    /// Looks after all groups once.
+    pub(super) fn step(&mut self, shared: &Arc<Shared>) -> Pace {
+        let mut is_amiss = false;
+        for area in shared.areas.all().iter() {
+            let entry = &area.table;
+            let doubted = entry.take_doubted();
+            let now = yonder_clock::now();
+            for kept in entry.kept() {
+                if entry.address(kept.place).is_none() {
+                    continue;
+                }
+                let silence = shared.nodes.get(kept.address.node).health.silence(now);
+                if silence >= GIVE_UP_AFTER && entry.group.protection().wanted() > 1 {
+                    is_amiss |= give_up(shared, entry, kept, Cause::Silent);
+                } else if doubted.contains(kept.place.slot) {
+                    is_amiss = true;
+                    let _ = find(shared, area, kept);
+                }
+            }
+            is_amiss |= sweep(shared, entry);
+            if now >= self.replace_at && is_short(entry) {
+                is_amiss = true;
+                match shared.replace(entry) {
+                    Ok(()) => self.is_warned = false,
+                    Err(error) => {
+                        if !std::mem::replace(&mut self.is_warned, true) {
+                            tracing::warn!(%error, "pages have fewer places than was asked for");
+                        }
+                        self.replace_at = now + REPLACE_AGAIN;
+                    }
+                }
+            }
+        }
+        if is_amiss { Pace::After(LOOK_AGAIN) } else { Pace::Within(LOOK_LATER) }
+    }
+}
+
+/// Asks where a place is, and notes it.
+pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
+    let entry = &area.table;
+    let location = match shared.cluster.ask(kept.region) {
+        Ok(location) => location,
+        Err(ClusterError::Controller(ClientError::Refused(
+            error @ (Refusal::RegionLost { .. } | Refusal::BadKey { .. } | Refusal::NoRegion { .. }),
+        ))) => {
+            tracing::warn!(%error, "a place of pages is lost");
+            give_up(shared, entry, kept, Cause::Lost);
+            return Found::Lost;
+        }
+        // Controllers that are away come again.
+        Err(_) => return Found::Same,
+    };
+    let Ok(node) = shared.nodes.know(&location) else { return Found::Same };
+    // It may be one that could not be reached when a queue pair was made.
+    let is_linked = shared.nodes.connect(node).is_ok();
+    if node == kept.address.node || !is_linked {
+        return Found::Same;
+    }
+    entry.relocate(kept, Address { node, ..kept.address });
+    shared.count(Event::Moved);
+    Found::Moved
+}
+
+/// Gives a place up. Whether there is something to do for it.
+fn give_up(shared: &Shared, entry: &Entry, kept: Kept, cause: Cause) -> bool {
+    match entry.group.give_up(kept.place, cause) {
+        yonder_protect::GivenUp::Already => false,
+        _ => {
+            shared.count(Event::GivenUp);
+            true
+        }
+    }
+}
+
+/// Sweeps words of a group, and gives regions back whose places are gone. Whether there is more to do.
+fn sweep(shared: &Shared, entry: &Entry) -> bool {
+    let mut has_more = false;
+    if entry.group.wants_sweep() {
+        match entry.group.sweep(WORDS_PER_LOOK) {
+            Swept::More => has_more = true,
+            Swept::Freed(slots) => {
+                has_more = true;
+                for kept in slots.iter().filter_map(|slot| entry.forget(slot)) {
+                    // A node that comes back frees it then; what cannot be told now ends with the address space.
+                    let _ = shared.cluster.give_up(kept.region);
+                }
+            }
+            Swept::Nothing | Swept::Busy => {}
+        }
+    }
+    has_more
+}
+
+/// Whether a group has fewer live places than it should, and a slot for one.
+fn is_short(entry: &Entry) -> bool {
+    let view = entry.group.view();
+    view.live().count() < entry.group.protection().wanted() && view.free() != SlotSet::NONE
+}

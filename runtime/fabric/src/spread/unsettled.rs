@@ -1,0 +1,60 @@
+//! [`Unsettled`]: writes that were given up and may still land, of one queue pair or the mender.
+//!
+//! Nothing else is written to such a page there, until the lane says that the write never will be executed.
+
+use yonder_protect::Place;
+use yonder_units::PAGE_BYTES;
+
+use super::group::Entry;
+use super::lanes::Lanes;
+use crate::RemoteAddress;
+use crate::areas::AreaPage;
+
+/// Writes that may still land.
+pub(super) struct Unsettled {
+    list: Vec<(AreaPage<Entry>, Place)>,
+}
+
+impl Unsettled {
+    /// None yet. Room for so many is had now.
+    pub(super) fn new(room: usize) -> Self {
+        Self { list: Vec::with_capacity(room) }
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.list.len()
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+
+    /// A write of a page may still land at these places.
+    pub(super) fn add(&mut self, at: &AreaPage<Entry>, places: impl Iterator<Item = Place>) {
+        self.list.extend(places.map(|place| (at.clone(), place)));
+    }
+
+    /// Forgets what never will land any more, and tells the pages so.
+    pub(super) fn settle(&mut self, lanes: &Lanes, pid: u32) {
+        self.list.retain(|(at, place)| {
+            let entry = &at.area.table;
+            // At a place that was given up nothing is asked.
+            let Some(address) = entry.address(*place) else { return false };
+            let (queue, page) = (lanes.queue(address.node), address.page(at.page));
+            let may_land = queue.is_none_or(|queue| queue.may_still_write(pid, page, PAGE_BYTES as u64));
+            if !may_land {
+                entry.group.settle(at.page, *place);
+            }
+            may_land
+        });
+    }
+
+    /// Whether something may land in `bytes` at `start`.
+    pub(super) fn is_at(&self, start: RemoteAddress, bytes: u64) -> bool {
+        let end = start.0.saturating_add(bytes);
+        self.list.iter().any(|(at, place)| {
+            let page = at.address();
+            page >= start && page.0 < end && at.area.table.address(*place).is_some()
+        })
+    }
+}
