@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use yonder_placement::{
     Actions, Answer, Arrival, Asker, Capabilities, Capability, Change, ClusterId, Command, Config, Controller, Domains,
     Event, Key, Keys, MoveId, NodeId, NodeReport, Outcome, Pid, PlacesWanted, Record, RecordKey, Refusal, RegionReport,
-    Registration, Request, Ticket,
+    Registration, Request, SPACE_LEASE_STEP_MAX, Ticket,
 };
 
 use crate::script::Step;
@@ -246,8 +246,17 @@ impl Cluster {
             self.registered.remove(&node);
             return self.handle(Event::Disconnected(node), 0);
         }
-        self.now += step.below(NANOS_MAX);
+        self.look(step.below(NANOS_MAX));
         self.handle(Event::Tick, step.index(4))
+    }
+
+    /// Lets time pass, for which the controller looks at the clock as often as it should.
+    fn look(&mut self, time: u64) {
+        let end = self.now + time;
+        while self.now < end {
+            self.now = end.min(self.now + SPACE_LEASE_STEP_MAX);
+            self.handle(Event::Tick, 0);
+        }
     }
 
     /// All nodes are gone: whoever waits is told.
@@ -255,8 +264,7 @@ impl Cluster {
         while let Some(node) = self.registered.pop_first() {
             self.handle(Event::Disconnected(node), 0);
         }
-        self.now += 2 * NANOS_MAX;
-        self.handle(Event::Tick, 0);
+        self.look(2 * NANOS_MAX);
         assert!(self.open.is_empty(), "{} requests are never answered", self.open.len());
         let next = self.controller.next_deadline();
         assert!(next.is_none_or(|at| at > self.now), "a node without a connection keeps its lease");

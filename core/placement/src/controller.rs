@@ -101,8 +101,6 @@ pub struct Controller {
     pub(crate) live: BTreeMap<NodeId, Live>,
     pub(crate) usage: BTreeMap<(Pid, u32), Usage>,
     pub(crate) leases: SpaceLeases,
-    /// What the clock showed at the last event. Leases of nodes begin by it.
-    pub(crate) clock: Nanos,
     /// Limits of address spaces of tenants that have shown one since the controller started, and when each was said.
     pub(crate) space_limits: BTreeMap<String, (u64, u32)>,
     pub(crate) waiting: VecDeque<Waiting>,
@@ -141,14 +139,14 @@ impl Controller {
         check_whole(&state)?;
         state.count(|_| {});
         end_spaces_without_record(&mut state);
-        let lease_until = now.saturating_add(config.lease);
+        let mut leases = SpaceLeases::new(now);
+        let lease_until = leases.clock.end_of(config.lease);
         let live = state.nodes.keys().map(|node| (*node, Live::silent(lease_until))).collect();
         let usage = state.regions.keys().map(|key| (*key, Usage::default())).collect();
-        let mut leases = SpaceLeases::new(now);
         state.spaces.iter().for_each(|(pid, space)| leases.renew(*pid, space.lease_ms));
         let (waiting, actions) = (VecDeque::new(), Actions::default());
         let space_limits = BTreeMap::new();
-        Ok(Self { config, state, live, usage, leases, clock: now, space_limits, waiting, actions })
+        Ok(Self { config, state, live, usage, leases, space_limits, waiting, actions })
     }
 
     /// The cluster's name, which nodes keep.
@@ -228,14 +226,13 @@ impl Controller {
     }
 
     /// Takes an event that came at `now`, which never goes back; nor did anything come before that is still to be
-    /// taken. Leases of nodes that end by then end before it, and begin anew at `clock`. Those of address spaces run by
-    /// `clock`, which is what the clock shows now, behind it by as long as the event has
-    /// waited here: behind that are renewals of owners who were in time. To be called at least once in
-    /// [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases of address spaces run no further without.
+    /// taken. Leases, of nodes and of address spaces, run by `clock`, which is what the clock shows now, behind it by
+    /// as long as the event has waited here: behind that are reports and renewals that came in time. To be called at
+    /// least once in [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases run no further without.
     pub fn handle_late(&mut self, event: Event, now: Nanos, clock: Nanos) -> Actions {
-        self.clock = self.clock.max(clock);
-        self.end_leases(now);
-        self.end_spaces(now, clock);
+        self.leases.clock.look(now, clock);
+        self.end_leases();
+        self.end_spaces();
         let changes_nothing = matches!(
             event,
             Event::Asked(
@@ -273,8 +270,9 @@ impl Controller {
     /// When the next lease ends: [`Event::Tick`] is due then at the latest.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let nodes = self.live.values().filter(|live| live.link != Link::Lost).map(|live| live.lease_until);
-        nodes.chain(self.leases.next_end()).min()
+        let nodes = self.live.values().filter(|live| live.link != Link::Lost).map(|live| live.lease_until).min();
+        let nodes = nodes.map(|end| self.leases.clock.shows_at(end));
+        nodes.into_iter().chain(self.leases.next_end()).min()
     }
 
     pub(crate) fn fullness(&self) -> Fullness {
@@ -329,7 +327,7 @@ impl Controller {
         if self.state.nodes.get(&node) != Some(&record) {
             self.state.put(Record::Node(record));
         }
-        self.live.insert(node, Live::silent(now));
+        self.live.insert(node, Live::silent(self.lease_end()));
         self.report(node, report, now);
         self.find_strays(node, spaces);
         self.repeat_commands(node);
@@ -362,15 +360,16 @@ impl Controller {
     /// A node that is connected has said something, and has a whole lease again: it may have much to say before its
     /// next report.
     fn is_there(&mut self, node: NodeId) {
-        let lease_until = self.clock.saturating_add(self.config.lease);
+        let lease_until = self.lease_end();
         if let Some(live) = self.live.get_mut(&node).filter(|live| live.link == Link::Connected) {
             live.lease_until = lease_until;
         }
     }
 
     fn report(&mut self, node: NodeId, report: &NodeReport, now: Nanos) {
+        let lease_until = self.lease_end();
         let Some(live) = self.live.get_mut(&node).filter(|live| live.link != Link::Lost) else { return };
-        live.report(report, now, self.clock.saturating_add(self.config.lease));
+        live.report(report, now, lease_until);
         for arrival in &report.arrived {
             self.arrived(node, arrival);
         }
@@ -388,8 +387,13 @@ impl Controller {
         }
     }
 
-    fn end_leases(&mut self, now: Nanos) {
-        let over = |live: &Live| live.link != Link::Lost && live.lease_until <= now;
+    /// The end of a node's lease that begins now, in the time of leases.
+    fn lease_end(&self) -> Nanos {
+        self.leases.clock.end_of(self.config.lease)
+    }
+
+    fn end_leases(&mut self) {
+        let over = |live: &Live| live.link != Link::Lost && self.leases.clock.is_over(live.lease_until);
         let ended: Vec<NodeId> = self.live.iter().filter(|(_, live)| over(live)).map(|(node, _)| *node).collect();
         for node in &ended {
             if self.is_connected(*node) {
@@ -405,8 +409,7 @@ impl Controller {
     }
 
     /// Ends address spaces whose leases are over, some of them if they are many: the next deadline has passed then.
-    fn end_spaces(&mut self, now: Nanos, clock: Nanos) {
-        self.leases.look(now, clock);
+    fn end_spaces(&mut self) {
         while self.actions.expired.len() < SPACES_ENDED_PER_EVENT_MAX
             && self.state.changes_made() < CHANGES_OF_ENDS_MAX
             && let Some(pid) = self.leases.over()

@@ -1,13 +1,15 @@
-//! [`SpaceLeases`]: how long each address space is there without a word of its owner.
+//! [`LeaseClock`], by which all leases run; and [`SpaceLeases`]: how long each address space is there without a word of
+//! its owner.
 //!
 //! An address space ends when its lease is over, unless a request with the owner's key renews it, so that what a killed
 //! program leaves behind is free again. Lengths are records; how far a lease has run is not, and a controller that
 //! starts begins them all anew: while none serves, no owner can renew.
 //!
-//! For the same reason leases run by at most [`SPACE_LEASE_STEP_MAX`] between two looks at the clock. A controller that
-//! stood still (SIGSTOP, a paused virtual machine, a slow store) has the renewals of all owners in its sockets, unread.
-//! And what is handled late is judged by when it came: behind it are renewals that came in time. A lease begins anew
-//! when that is said, and not when it was asked for: what others have waiting is older, perhaps, than a lease is long.
+//! For the same reason leases, those of nodes too, run by at most [`SPACE_LEASE_STEP_MAX`] between two looks at the
+//! clock. A controller that stood still (SIGSTOP, a paused virtual machine, a slow store) has the renewals of all
+//! owners, and the reports of all nodes, in its sockets, unread. And what is handled late is judged by when it came:
+//! behind it are renewals that came in time. A lease begins anew when that is said, and not when it was asked for: what
+//! others have waiting is older, perhaps, than a lease is long.
 //!
 //! Invariants: a lease is in `order` once, at its end; leases run no faster than the clock, and behind it by no more
 //! than what is handled has waited.
@@ -18,8 +20,8 @@ use yonder_units::Nanos;
 
 use crate::names::Pid;
 
-/// Longest time between two looks at the clock for which leases of address spaces run, as at a node. A controller
-/// takes an event, if only [`Event::Tick`](crate::Event::Tick), more often than that.
+/// Longest time between two looks at the clock for which leases of address spaces and nodes run, as at a node. A
+/// controller takes an event, if only [`Event::Tick`](crate::Event::Tick), more often than that.
 pub const SPACE_LEASE_STEP_MAX: Nanos = 600_000_000;
 /// Longest lease of an address space, and the one of those that were made without: a day, as at a node.
 pub const SPACE_LEASE_MS_MAX: u32 = yonder_wire::LEASE_MS_MAX;
@@ -39,25 +41,20 @@ pub(crate) fn granted(lease_ms: u32, lease_ms_min: u32) -> u32 {
     if lease_ms == 0 { SPACE_LEASE_MS_MAX } else { lease_ms.clamp(lease_ms_min, SPACE_LEASE_MS_MAX) }
 }
 
-/// The leases of all address spaces.
+/// How far leases have run, which is behind the clock by all that it has leaped.
 #[derive(Debug)]
-pub(crate) struct SpaceLeases {
+pub(crate) struct LeaseClock {
     /// What the clock showed at the last look.
     seen: Nanos,
     /// How far leases would have run then, if nothing had waited.
     run: Nanos,
     /// How far they had.
     reached: Nanos,
-    /// The end of each, in the time of leases.
-    ends: BTreeMap<Pid, Nanos>,
-    /// The same, the next one first.
-    order: BTreeSet<(Nanos, Pid)>,
 }
 
-impl SpaceLeases {
-    /// No leases yet.
+impl LeaseClock {
     pub(crate) fn new(now: Nanos) -> Self {
-        Self { seen: now, run: 0, reached: 0, ends: BTreeMap::new(), order: BTreeSet::new() }
+        Self { seen: now, run: 0, reached: 0 }
     }
 
     /// A look at the clock, which shows `clock`, with something to handle that came at `came`: leases run on.
@@ -68,9 +65,41 @@ impl SpaceLeases {
         self.reached = self.reached.max(self.run.saturating_sub(waited));
     }
 
+    /// The end of a lease of this length that begins now, in the time of leases.
+    pub(crate) fn end_of(&self, length: Nanos) -> Nanos {
+        self.run.saturating_add(length)
+    }
+
+    /// Whether a lease is over that ends then.
+    pub(crate) fn is_over(&self, end: Nanos) -> bool {
+        end <= self.reached
+    }
+
+    /// What the clock shows when that lease is over, if it goes on as it should.
+    pub(crate) fn shows_at(&self, end: Nanos) -> Nanos {
+        self.seen.saturating_add(end.saturating_sub(self.run))
+    }
+}
+
+/// The leases of all address spaces.
+#[derive(Debug)]
+pub(crate) struct SpaceLeases {
+    pub(crate) clock: LeaseClock,
+    /// The end of each, in the time of leases.
+    ends: BTreeMap<Pid, Nanos>,
+    /// The same, the next one first.
+    order: BTreeSet<(Nanos, Pid)>,
+}
+
+impl SpaceLeases {
+    /// No leases yet.
+    pub(crate) fn new(now: Nanos) -> Self {
+        Self { clock: LeaseClock::new(now), ends: BTreeMap::new(), order: BTreeSet::new() }
+    }
+
     /// Begins a lease, or begins it anew.
     pub(crate) fn renew(&mut self, pid: Pid, lease_ms: u32) {
-        let end = self.run.saturating_add(Nanos::from(lease_ms) * NANOS_PER_MILLISECOND);
+        let end = self.clock.end_of(Nanos::from(lease_ms) * NANOS_PER_MILLISECOND);
         self.forget(pid);
         self.ends.insert(pid, end);
         self.order.insert((end, pid));
@@ -85,12 +114,12 @@ impl SpaceLeases {
 
     /// The next one that is over.
     pub(crate) fn over(&self) -> Option<Pid> {
-        self.order.first().filter(|(end, _)| *end <= self.reached).map(|(_, pid)| *pid)
+        self.order.first().filter(|(end, _)| self.clock.is_over(*end)).map(|(_, pid)| *pid)
     }
 
     /// What the clock shows when the next one is over, if it goes on as it should.
     pub(crate) fn next_end(&self) -> Option<Nanos> {
-        self.order.first().map(|(end, _)| self.seen.saturating_add(end.saturating_sub(self.run)))
+        self.order.first().map(|(end, _)| self.clock.shows_at(*end))
     }
 }
 
@@ -107,14 +136,14 @@ mod tests {
         leases.renew(a, 100);
         leases.renew(b, 200);
         assert_eq!(leases.next_end(), Some(7 + 100 * MS));
-        leases.look(7 + 99 * MS, 7 + 99 * MS);
+        leases.clock.look(7 + 99 * MS, 7 + 99 * MS);
         assert_eq!(leases.over(), None);
         leases.renew(a, 150);
-        leases.look(7 + 200 * MS, 7 + 200 * MS);
+        leases.clock.look(7 + 200 * MS, 7 + 200 * MS);
         assert_eq!(leases.over(), Some(b));
         leases.forget(b);
         assert_eq!((leases.over(), leases.next_end()), (None, Some(7 + 249 * MS)));
-        leases.look(7 + 249 * MS, 7 + 249 * MS);
+        leases.clock.look(7 + 249 * MS, 7 + 249 * MS);
         assert_eq!(leases.over(), Some(a));
         leases.forget(a);
         leases.forget(a);
@@ -126,10 +155,10 @@ mod tests {
     fn a_leap_of_the_clock_is_no_silence() {
         let mut leases = SpaceLeases::new(0);
         leases.renew(Pid::FIRST, 1000);
-        leases.look(3600 * 1000 * MS, 3600 * 1000 * MS);
+        leases.clock.look(3600 * 1000 * MS, 3600 * 1000 * MS);
         assert_eq!((leases.over(), leases.next_end()), (None, Some(3600 * 1000 * MS + 400 * MS)));
-        leases.look(0, 0);
-        leases.look(3600 * 1000 * MS + 400 * MS, 3600 * 1000 * MS + 400 * MS);
+        leases.clock.look(0, 0);
+        leases.clock.look(3600 * 1000 * MS + 400 * MS, 3600 * 1000 * MS + 400 * MS);
         assert_eq!(leases.over(), Some(Pid::FIRST));
     }
 
@@ -139,7 +168,7 @@ mod tests {
         let mut leases = SpaceLeases::new(0);
         leases.renew(Pid::FIRST, 10_000);
         let over_at = (0..).find(|burst| {
-            (0..100).for_each(|request| leases.look(burst * 100 * MS, (burst * 100 + request) * MS));
+            (0..100).for_each(|request| leases.clock.look(burst * 100 * MS, (burst * 100 + request) * MS));
             leases.over().is_some()
         });
         assert_eq!(over_at, Some(100));
@@ -151,13 +180,13 @@ mod tests {
     fn a_lease_begins_when_it_is_renewed_whatever_waits() {
         let mut leases = SpaceLeases::new(0);
         for clock in (0..=100).map(|step| step * 250 * MS) {
-            leases.look(0, clock);
+            leases.clock.look(0, clock);
             leases.renew(Pid::FIRST, 1000);
         }
-        leases.look(25_000 * MS, 25_000 * MS);
+        leases.clock.look(25_000 * MS, 25_000 * MS);
         assert_eq!((leases.over(), leases.next_end()), (None, Some(26_000 * MS)));
-        leases.look(25_500 * MS, 25_500 * MS);
-        leases.look(26_000 * MS, 26_000 * MS);
+        leases.clock.look(25_500 * MS, 25_500 * MS);
+        leases.clock.look(26_000 * MS, 26_000 * MS);
         assert_eq!(leases.over(), Some(Pid::FIRST));
     }
 

@@ -23,6 +23,7 @@ pub(crate) enum Link {
 #[derive(Clone, Debug)]
 pub(crate) struct Live {
     pub(crate) link: Link,
+    /// The end of its lease, in the time of leases.
     pub(crate) lease_until: Nanos,
     /// Bytes that were free at the last report; `None` before the first.
     pub(crate) free_bytes: Option<u64>,

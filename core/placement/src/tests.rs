@@ -17,6 +17,8 @@ mod tenants;
 const REGION: u64 = 1 << 20;
 const PAGE: u64 = 4096;
 const SECOND: u64 = 1_000_000_000;
+/// Between two looks of a controller at the clock.
+const LOOK: u64 = SPACE_LEASE_STEP_MAX;
 
 /// A controller, its time, and what it says to nodes that do what they are told.
 struct Scene {
@@ -67,6 +69,21 @@ impl Scene {
             }
         }
         actions
+    }
+
+    /// Lets time pass, as a controller sees it that has nothing else to do, and collects what it did.
+    fn pass(&mut self, time: u64) -> Actions {
+        let end = self.now + time;
+        let mut all = Actions::default();
+        while self.now < end {
+            self.now = (self.now + LOOK).min(end);
+            let Actions { closed, commands, answers, expired, .. } = self.handle(Event::Tick);
+            all.closed.extend(closed);
+            all.commands.extend(commands);
+            all.answers.extend(answers);
+            all.expired.extend(expired);
+        }
+        all
     }
 
     fn register(&mut self, node: u64, regions: u64) -> Actions {
@@ -334,18 +351,16 @@ fn a_lost_node_keeps_its_regions_and_may_come_back() {
     let pid = scene.create();
     assert_eq!(scene.placed(pid, REGION), [(1, 1)]);
     assert_eq!(scene.controller.next_deadline(), Some(config().lease));
-    scene.now += config().lease - 1;
+    assert_eq!(scene.pass(config().lease - 1).closed, []);
     scene.report(2, 4 * REGION, &[]);
-    scene.now += 1;
-    assert_eq!(scene.handle(Event::Tick).closed, [NodeId(1)]);
+    assert_eq!(scene.pass(1).closed, [NodeId(1)]);
     let url = "tcp://10.0.0.1:7000".to_owned();
     let lost = Answer::Refused(Refusal::RegionLost { pid, region: 1, node: NodeId(1), url });
     assert_eq!(scene.locate(pid, 1), lost);
     assert_eq!(scene.placed(pid, REGION), [(2, 2)], "the lost region's addresses are not given out again");
     scene.restart();
     scene.register(2, 4);
-    scene.now += config().lease;
-    scene.handle(Event::Tick);
+    scene.pass(config().lease);
     assert_eq!(scene.locate(pid, 1), lost);
     scene.register(1, 4);
     assert!(matches!(scene.locate(pid, 1), Answer::Located(placement) if placement.node == NodeId(1)));
@@ -357,8 +372,7 @@ fn a_lost_node_without_regions_is_forgotten_and_told_so_when_it_returns() {
     scene.register(1, 4);
     let pid = scene.create();
     scene.placed(pid, REGION);
-    scene.now += config().lease;
-    scene.handle(Event::Tick);
+    scene.pass(config().lease);
     assert_eq!(scene.answer(Request::DestroySpace { pid, key: keys(1).owner }), Answer::Destroyed);
     assert_eq!(scene.answer(Request::Nodes), Answer::Nodes(Vec::new()));
     let facts = facts(1, 4);
@@ -430,10 +444,9 @@ fn who_waits_for_a_node_that_is_lost_gets_another_one() {
     scene.register(1, 4);
     let pid = scene.create();
     scene.ask(Request::PlaceRegion { pid, key: keys(1).owner, bytes: 1, avoid: Vec::new() });
-    scene.now += config().lease - 1;
+    scene.pass(config().lease - 1);
     scene.register(2, 4);
-    scene.now += 1;
-    let actions = scene.handle(Event::Tick);
+    let actions = scene.pass(1);
     assert_eq!(actions.commands, [(NodeId(2), Command::CreateSpace { pid, tenant: None })]);
     let made = Outcome::SpaceCreated { pid, capabilities: capabilities(2) };
     let actions = scene.handle(Event::Answered(NodeId(2), made));
@@ -449,8 +462,7 @@ fn nodes_that_are_lost_together_get_nothing_from_each_other() {
     let pid = scene.create();
     let waits = scene.ask(Request::PlaceRegion { pid, key: keys(1).owner, bytes: 1, avoid: Vec::new() });
     assert_eq!((waits.commands.len(), waits.answers.len()), (1, 0));
-    scene.now += config().lease;
-    let actions = scene.handle(Event::Tick);
+    let actions = scene.pass(config().lease);
     assert_eq!(actions.closed, [NodeId(1), NodeId(2)]);
     assert_eq!(actions.commands, []);
     assert_eq!(actions.answers, [(Ticket(scene.tickets), Answer::Refused(Refusal::NoRoom { bytes: 1 }))]);

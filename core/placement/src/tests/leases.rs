@@ -1,13 +1,11 @@
-//! Leases of address spaces: what is not renewed ends, on all nodes; what is renewed stays, whatever the controller's
-//! own life is like.
+//! Leases of address spaces, and of nodes: what is not renewed ends, on all nodes; what is renewed stays, whatever the
+//! controller's own life is like.
 
 use super::*;
 
 /// A lease that is renewed three times a second is kept.
 const LEASE_MS: u32 = 10_000;
 const LEASE: u64 = LEASE_MS as u64 * 1_000_000;
-/// Between two looks of a controller at the clock.
-const LOOK: u64 = SPACE_LEASE_STEP_MAX;
 
 /// What an owner is answered who opens its address space, and has begun the lease anew by that.
 const RENEWED: Answer = Answer::Opened { rights: Rights::Owner, region_bytes: REGION, lease_ms: LEASE_MS };
@@ -25,20 +23,6 @@ impl Scene {
             [(_, Answer::SpaceCreated { pid, lease_ms: LEASE_MS, .. })] => *pid,
             other => panic!("{other:?}"),
         }
-    }
-
-    /// Lets time pass, as a controller sees it that has nothing else to do, and collects what it did.
-    fn pass(&mut self, time: u64) -> Actions {
-        let end = self.now + time;
-        let mut all = Actions::default();
-        while self.now < end {
-            self.now = (self.now + LOOK).min(end);
-            let Actions { commands, answers, expired, .. } = self.handle(Event::Tick);
-            all.commands.extend(commands);
-            all.answers.extend(answers);
-            all.expired.extend(expired);
-        }
-        all
     }
 
     fn ask_as(&mut self, asker: Asker, request: Request) -> Answer {
@@ -162,6 +146,31 @@ fn a_controller_that_stood_still_ends_nothing_that_is_renewed() {
         assert_eq!(scene.answer(Request::Open { pid, key: keys(1).owner }), RENEWED);
     }
     assert_eq!(scene.pass(LEASE).expired, [pid]);
+}
+
+/// The reports of all nodes are in its sockets when it goes on. Once it took all of them for lost: their regions for
+/// gone, and those who waited for them for refused.
+#[test]
+fn a_controller_that_stood_still_loses_no_node_that_reports() {
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    let lease = config().lease;
+    for _ in 0..10 {
+        assert_eq!(scene.pass(lease / 2).closed, []);
+        scene.now += 10 * lease;
+        assert_eq!(scene.handle(Event::Tick).closed, []);
+        assert!(scene.controller.next_deadline() > Some(scene.now), "it has a part of its lease left");
+        assert_eq!(scene.report(1, 4 * REGION, &[]).closed, []);
+    }
+    // One that starts again gives all nodes a whole lease, and stands still too.
+    scene.restart();
+    scene.now += 10 * lease;
+    assert_eq!(scene.handle(Event::Tick).closed, []);
+    assert_eq!(scene.conditions(), [(1, NodeCondition::Silent)]);
+    assert_eq!(scene.register(1, 4).closed, []);
+    // One that says nothing is lost, by the time for which the controller was there.
+    assert_eq!(scene.pass(lease - 1).closed, []);
+    assert_eq!(scene.pass(1).closed, [NodeId(1)]);
 }
 
 #[test]

@@ -53,10 +53,9 @@ fn the_target_is_told_until_it_serves_and_nothing_moves_before() {
 #[test]
 fn a_region_is_where_its_source_has_told_the_target_even_if_the_source_is_lost() {
     let (mut scene, pid) = ordered();
-    scene.now += config().lease - SECOND;
+    scene.pass(config().lease - SECOND);
     scene.report(2, 9 * REGION, &[]);
-    scene.now += SECOND;
-    scene.handle(Event::Tick);
+    scene.pass(SECOND);
     assert!(matches!(scene.locate(pid, 1), Answer::Refused(Refusal::RegionLost { .. })));
     let other = scene.handle(Event::Reported(NodeId(2), arrived(pid, 7)));
     assert_eq!(other.commands, [], "that is another move");
@@ -74,10 +73,9 @@ fn a_move_that_waits_for_a_lost_node_does_not_hold_up_others() {
     let (mut scene, pid) = ordered();
     let one = Config { moves_max: 1, ..config() };
     scene.controller = Controller::restore(one, ClusterId(8), scene.records.clone(), scene.now).unwrap();
-    scene.now += config().lease - SECOND;
+    scene.pass(config().lease - SECOND);
     scene.register(2, 10);
-    scene.now += SECOND;
-    scene.handle(Event::Tick);
+    scene.pass(SECOND);
     assert_eq!(scene.placed(pid, REGION), [(2, 2)]);
     scene.ask(Request::Drain { node: NodeId(2).to_string() });
     scene.report(2, 9 * REGION, &[(pid, 2, REGION, 0)]);

@@ -77,8 +77,7 @@ fn what_a_node_said_is_over_with_it() {
     scene.handle(Event::Disconnected(NodeId(1)));
     let view = scene.tenant("app");
     assert_eq!((view.memory_bytes, view.requests_per_s), (10, 0), "it may still have its memory, and does nothing");
-    scene.now += 10 * SECOND;
-    scene.handle(Event::Tick);
+    scene.pass(10 * SECOND);
     assert_eq!(scene.tenants(), Vec::new());
 }
 

@@ -7,7 +7,7 @@ use rand::seq::IndexedRandom;
 use rand::{Rng, SeedableRng};
 use yonder_placement::{
     Actions, Answer, Asker, Change, ClusterId, Config, Controller, Event, Key, Keys, NodeId, Outcome, Pid, Record,
-    RecordKey, Request, Ticket,
+    RecordKey, Request, SPACE_LEASE_STEP_MAX, Ticket,
 };
 use yonder_simulation::{Counts, Trace};
 use yonder_units::Nanos;
@@ -410,10 +410,15 @@ impl World {
         }
     }
 
+    /// The controller looks at the clock meanwhile, until all leases of nodes are over.
     pub(super) fn pass(&mut self, time: Nanos) {
-        self.now += time;
-        let now = self.now;
-        self.hosts.iter_mut().for_each(|host| host.expire(now));
+        let end = self.now + time;
+        for _ in 0..=self.config.lease / SPACE_LEASE_STEP_MAX {
+            self.now = end.min(self.now + SPACE_LEASE_STEP_MAX);
+            self.handle(Event::Tick);
+        }
+        self.now = end;
+        self.hosts.iter_mut().for_each(|host| host.expire(end));
         self.handle(Event::Tick);
     }
 
