@@ -123,7 +123,7 @@ impl Brain {
                     let (checked, heard) = (Instant::now(), self.now);
                     self.meet(id, Peer { outbox, source, identity, checked, heard, node: None });
                 }
-                Arrival::Line(id, line, _share) => {
+                Arrival::Line(id, line, _part) => {
                     let registers = matches!(*line, ToController::Register { .. });
                     self.line(id, *line)?;
                     if registers && self.peers.get(&id).is_some_and(|peer| peer.node.is_some()) {

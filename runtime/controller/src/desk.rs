@@ -19,9 +19,9 @@ use std::time::{Duration, Instant};
 use yonder_identity::{Host, Peer as Identity, Stream};
 
 use crate::brain::PeerId;
-use crate::lines::Share;
 use crate::messages::ToController;
 use crate::peers::Counted;
+use crate::pool::Part;
 
 /// Most lines of a node that are here. It reports once a second: what it says while a store is slow is read, and so has
 /// its time, for a minute.
@@ -63,7 +63,7 @@ pub(crate) enum Arrival {
     /// A connection that was let in: where it is from, and who it is if names are asked for.
     Peer(PeerId, Stream, Host, Option<Identity>),
     /// A line of it, with its part of what all lines may have.
-    Line(PeerId, Box<ToController>, Option<Share>),
+    Line(PeerId, Box<ToController>, Option<Part>),
     /// Its end, and why if it broke the protocol. It has its place until this is dropped.
     End(PeerId, Option<String>, Counted),
     /// The server stops.
@@ -138,7 +138,7 @@ struct Line {
     read: Instant,
     number: u64,
     line: Box<ToController>,
-    share: Option<Share>,
+    part: Option<Part>,
     room: Arc<Room>,
 }
 
@@ -171,7 +171,7 @@ impl Desk {
 
 impl Mouth {
     /// Says a line that was read now, once there is room for it.
-    pub(crate) fn say(&mut self, line: ToController, share: Option<Share>) -> Result<(), Over> {
+    pub(crate) fn say(&mut self, line: ToController, part: Option<Part>) -> Result<(), Over> {
         let (peer, read) = (self.peer, Instant::now());
         let mut waiting = self.shared.lock();
         while !waiting.is_over && waiting.counts.get(&peer).is_some_and(|count| *count >= waiting.lines_max(peer)) {
@@ -181,7 +181,7 @@ impl Mouth {
             return Err(Over);
         }
         let number = waiting.next_number();
-        let line = Line { peer, read, number, line: Box::new(line), share, room: Arc::clone(&self.room) };
+        let line = Line { peer, read, number, line: Box::new(line), part, room: Arc::clone(&self.room) };
         let party = if waiting.nodes.contains(&peer) { &Party::Node(peer) } else { &self.party };
         waiting.add(party, line);
         drop(waiting);
@@ -302,7 +302,7 @@ impl Waiting {
         }
         self.heard_change = false;
         let Some(line) = self.next_line() else { return Said { arrival: Arrival::Nothing, came: oldest } };
-        Said { arrival: Arrival::Line(line.peer, line.line, line.share), came: oldest }
+        Said { arrival: Arrival::Line(line.peer, line.line, line.part), came: oldest }
     }
 
     /// Whether a line is heard before what has begun or ended: after one of that, for those who only come and go are

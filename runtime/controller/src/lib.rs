@@ -23,6 +23,7 @@ mod link;
 mod messages;
 mod outbox;
 mod peers;
+mod pool;
 mod server;
 mod store;
 

@@ -1,20 +1,26 @@
 //! JSON Lines over a connection: [`LineReader`] and [`send_line`], both bounded, also by what all peers hold together.
 
 use std::io::{self, BufRead, BufReader, ErrorKind, Write};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use yonder_board::Share;
 use yonder_identity::Stream;
+
+use crate::desk::Party;
+use crate::pool::{Part, Pool};
 
 /// Longest line in bytes: a report of some ten thousand regions.
 pub(crate) const LINE_BYTES_MAX: usize = 4 << 20;
 /// Longest line of those who are no nodes: more than ten times what any request needs.
 pub(crate) const CLIENT_LINE_BYTES_MAX: usize = 64 << 10;
-/// Bytes of a line that count in no budget: nearly all lines have less.
+/// Bytes of a line that count nowhere: nearly all lines have less.
 const LINE_BYTES_FREE: usize = 4 << 10;
+/// What longer lines of nodes have together, from their first byte until they are handled; and as much those of others,
+/// who so keep no report of a node out. One party has half of either at most, and the last quarter is for those with
+/// little.
+const LONG_LINES_SHARE: Share = Share { places_max: 64 << 20, of_one_max: 32 << 20, few_max: 1 << 20 };
 /// How long a line may take from its first byte to its last.
 pub(crate) const LINE_TIME_MAX: Duration = Duration::from_secs(10);
 /// How a node begins, which may say much in its first line.
@@ -22,40 +28,33 @@ const REGISTER: &[u8] = b"{\"register\":";
 /// Bytes that are read ahead.
 const BUFFER_BYTES: usize = 2048;
 
-/// Bytes that a number of lines may have together.
+/// What all long lines have; clones share it.
 #[derive(Clone, Debug)]
-pub(crate) struct Budget(Arc<AtomicUsize>);
-
-/// A part of a [`Budget`], which it has again when this is dropped.
-#[derive(Debug)]
-pub(crate) struct Share {
-    budget: Budget,
-    bytes: usize,
+pub(crate) struct LongLines {
+    of_nodes: Pool,
+    of_others: Pool,
 }
 
-impl Budget {
-    pub(crate) fn new(bytes: usize) -> Self {
-        Self(Arc::new(AtomicUsize::new(bytes)))
-    }
-
-    fn none(&self) -> Share {
-        Share { budget: self.clone(), bytes: 0 }
-    }
+/// What lines of one connection may have of that.
+#[derive(Clone, Debug)]
+pub(crate) struct Allowance {
+    pub(crate) long_lines: LongLines,
+    pub(crate) party: Party,
 }
 
-impl Share {
-    /// Makes it as large as this, if the budget has so much.
-    fn grow_to(&mut self, bytes: usize) -> bool {
-        let more = bytes.saturating_sub(self.bytes);
-        let taken = self.budget.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(more));
-        self.bytes += if taken.is_ok() { more } else { 0 };
-        taken.is_ok()
+impl Default for LongLines {
+    fn default() -> Self {
+        let [of_nodes, of_others] = [(); 2].map(|()| Pool::new(LONG_LINES_SHARE));
+        Self { of_nodes, of_others }
     }
 }
 
-impl Drop for Share {
-    fn drop(&mut self) {
-        self.budget.0.fetch_add(self.bytes, Ordering::Relaxed);
+impl Allowance {
+    /// What the next line has. One that only begins like a node has said nothing yet that is known of a node.
+    fn part_for(&self, speaker: Speaker) -> Part {
+        let LongLines { of_nodes, of_others } = &self.long_lines;
+        let pool = if speaker == Speaker::Long { of_nodes } else { of_others };
+        pool.part_of(self.party.clone())
     }
 }
 
@@ -78,7 +77,7 @@ pub(crate) struct LineReader {
     /// When the line was begun.
     begun: Option<Instant>,
     speaker: Speaker,
-    share: Option<Share>,
+    allowed: Option<(Allowance, Part)>,
 }
 
 impl LineReader {
@@ -87,10 +86,14 @@ impl LineReader {
         Self::bounded(stream, Speaker::Long, None)
     }
 
-    /// Reads what a peer of a controller says. A line that is not short counts in a budget.
-    pub(crate) fn bounded(stream: Stream, speaker: Speaker, budget: Option<&Budget>) -> Self {
+    /// Reads what a peer of a controller says. A line that is not short counts in what it is allowed.
+    pub(crate) fn bounded(stream: Stream, speaker: Speaker, allowance: Option<Allowance>) -> Self {
         let stream = BufReader::with_capacity(BUFFER_BYTES, stream);
-        Self { stream, line: Vec::new(), begun: None, speaker, share: budget.map(Budget::none) }
+        let allowed = allowance.map(|allowance| {
+            let part = allowance.part_for(speaker);
+            (allowance, part)
+        });
+        Self { stream, line: Vec::new(), begun: None, speaker, allowed }
     }
 
     /// The next object; `None` when the peer has closed. `InvalidData` if a line is none, too long, or took too long.
@@ -125,10 +128,12 @@ impl LineReader {
         self.line.is_empty()
     }
 
-    /// What the last line had of the budget: it is kept for as long as what the line said is.
-    pub(crate) fn take_share(&mut self) -> Option<Share> {
-        let none = self.share.as_ref().map(|share| share.budget.none());
-        std::mem::replace(&mut self.share, none).filter(|share| share.bytes > 0)
+    /// What the last line had of what is allowed: it is kept for as long as what the line said is. The next line has a
+    /// part of its own, a node's once the first one has said that it is one: who says so and is none is turned away.
+    pub(crate) fn take_part(&mut self) -> Option<Part> {
+        let (allowance, part) = self.allowed.as_mut()?;
+        let had = std::mem::replace(part, allowance.part_for(self.speaker));
+        (had.size() > 0).then_some(had)
     }
 
     /// Ends the connection for both sides.
@@ -146,7 +151,7 @@ impl LineReader {
         if length > most {
             return Err(wrong(&format!("the line has more than {most} bytes")));
         }
-        if self.share.as_mut().is_some_and(|share| !share.grow_to(length)) {
+        if self.allowed.as_mut().is_some_and(|(_, part)| part.grow_to(length).is_err()) {
             return Err(wrong("too many long lines come at a time: try again later"));
         }
         Ok(())
@@ -194,6 +199,8 @@ pub(crate) fn is_timeout(error: &io::Error) -> bool {
 mod tests {
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
+    use yonder_identity::Host;
+
     use super::*;
 
     fn pair() -> (Stream, Stream) {
@@ -216,11 +223,11 @@ mod tests {
     }
 
     /// Writes a line that never ends, and says what becomes of who reads it.
-    fn endless(begins: &[u8], speaker: Speaker, budget: Option<&Budget>) -> String {
+    fn endless(begins: &[u8], speaker: Speaker, allowance: Option<Allowance>) -> String {
         let (there, here) = pair();
         let text = [begins, &vec![b'['; LINE_BYTES_MAX + 10]].concat();
         let writer = std::thread::spawn(move || { &there }.write_all(&text));
-        let error = LineReader::bounded(here, speaker, budget).next::<u32>().unwrap_err();
+        let error = LineReader::bounded(here, speaker, allowance).next::<u32>().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::InvalidData);
         // The reader is gone, so the writer may have been cut off: either end is right.
         let _ = writer.join().unwrap();
@@ -235,21 +242,62 @@ mod tests {
         assert!(endless(REGISTER, Speaker::Short, None).contains(&CLIENT_LINE_BYTES_MAX.to_string()));
     }
 
+    /// What a host is allowed where long lines have a MiB.
+    fn allowed(of_one_max: usize) -> Allowance {
+        let pool = || Pool::new(Share { places_max: 1 << 20, of_one_max, few_max: 1 << 20 });
+        let party = Party::of(None, Host::of(Ipv4Addr::LOCALHOST.into()));
+        Allowance { long_lines: LongLines { of_nodes: pool(), of_others: pool() }, party }
+    }
+
+    fn taken(Allowance { long_lines, .. }: &Allowance) -> [usize; 2] {
+        [long_lines.of_nodes.taken(), long_lines.of_others.taken()]
+    }
+
     #[test]
     fn all_long_lines_together_have_a_budget() {
-        let budget = Budget::new(1 << 20);
-        assert!(endless(REGISTER, Speaker::Unknown, Some(&budget)).contains("too many long lines"));
-        assert_eq!(budget.0.load(Ordering::Relaxed), 1 << 20, "what is cut gives back what it had");
+        let allowance = allowed(1 << 20);
+        assert!(endless(REGISTER, Speaker::Unknown, Some(allowance.clone())).contains("too many long lines"));
+        assert_eq!(taken(&allowance), [0, 0], "what is cut gives back what it had");
         let (there, here) = pair();
         let text = "x".repeat(CLIENT_LINE_BYTES_MAX);
-        let mut lines = LineReader::bounded(here, Speaker::Long, Some(&budget));
+        let mut lines = LineReader::bounded(here, Speaker::Long, Some(allowance.clone()));
         let sent = text.clone();
         let writer = std::thread::spawn(move || send_line(&there, &sent));
         assert_eq!(lines.next::<String>().unwrap(), Some(text));
         writer.join().unwrap().unwrap();
-        let share = lines.take_share().expect("it is not short");
-        assert!(budget.0.load(Ordering::Relaxed) < 1 << 20);
-        drop((share, lines));
-        assert_eq!(budget.0.load(Ordering::Relaxed), 1 << 20);
+        let part = lines.take_part().expect("it is not short");
+        assert_eq!(taken(&allowance), [CLIENT_LINE_BYTES_MAX + 3, 0]);
+        drop((part, lines));
+        assert_eq!(taken(&allowance), [0, 0]);
+    }
+
+    /// Those who only begin a line once had all that reports of nodes need.
+    #[test]
+    fn a_line_counts_among_those_of_nodes_once_its_connection_has_registered() {
+        let allowance = allowed(1 << 19);
+        let long = |begins: &str| [begins, &"x".repeat(LINE_BYTES_FREE), "\"}\n"].concat();
+        let (there, here) = pair();
+        let mut lines = LineReader::bounded(here, Speaker::Unknown, Some(allowance.clone()));
+        for (begins, of_nodes) in [("{\"register\":\"", false), ("{\"report\":\"", true), ("{\"report\":\"", true)] {
+            let text = long(begins);
+            { &there }.write_all(text.as_bytes()).unwrap();
+            lines.next::<serde_json::Value>().unwrap().unwrap();
+            assert_eq!(taken(&allowance), if of_nodes { [text.len(), 0] } else { [0, text.len()] });
+            drop(lines.take_part());
+        }
+        // A tenant that begins so is none.
+        let (there, here) = pair();
+        let mut lines = LineReader::bounded(here, Speaker::Short, Some(allowance.clone()));
+        for _ in 0..2 {
+            let text = long("{\"register\":\"");
+            { &there }.write_all(text.as_bytes()).unwrap();
+            lines.next::<serde_json::Value>().unwrap().unwrap();
+            assert_eq!(taken(&allowance), [0, text.len()]);
+            drop(lines.take_part());
+        }
+        // Half of them is the most for one host, however it begins.
+        assert!(endless(REGISTER, Speaker::Unknown, Some(allowance.clone())).contains("too many long lines"));
+        assert!(endless(b"", Speaker::Long, Some(allowance.clone())).contains("too many long lines"));
+        assert_eq!(taken(&allowance), [0, 0]);
     }
 }

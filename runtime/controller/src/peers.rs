@@ -1,11 +1,9 @@
 //! [`Peers`]: how many connections each [`Party`] has, so that a few have not all of them.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Mutex, PoisonError};
-
 use yonder_board::Share;
 
 use crate::desk::Party;
+use crate::pool::{Full, Part, Pool};
 
 /// Most connections at a time.
 pub(crate) const PEERS_MAX: usize = 4096;
@@ -13,45 +11,30 @@ pub(crate) const PEERS_MAX: usize = 4096;
 const SHARE: Share = Share { places_max: PEERS_MAX, of_one_max: PEERS_MAX / 2, few_max: 16 };
 
 /// The connections that there are; clones share them.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Peers(Arc<Mutex<Counts>>);
-
-#[derive(Debug, Default)]
-struct Counts {
-    all: usize,
-    of: HashMap<Party, usize>,
-}
+#[derive(Clone, Debug)]
+pub(crate) struct Peers(Pool);
 
 /// One connection of a party, until it is dropped.
 #[derive(Debug)]
 pub(crate) struct Counted {
-    peers: Peers,
-    party: Party,
+    _place: Part,
+}
+
+impl Default for Peers {
+    fn default() -> Self {
+        Self(Pool::new(SHARE))
+    }
 }
 
 impl Peers {
     /// Counts another connection of a party, or says why there is none.
     pub(crate) fn admit(&self, party: Party) -> Result<Counted, String> {
-        let mut counts = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (all, own) = (counts.all, counts.of.get(&party).copied().unwrap_or(0));
-        if !SHARE.admits(all, own) {
-            return Err(format!("{party} has {own} of {all} connections already: end some first"));
-        }
-        counts.all += 1;
-        *counts.of.entry(party.clone()).or_default() += 1;
-        drop(counts);
-        Ok(Counted { peers: self.clone(), party })
-    }
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        let mut counts = self.peers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        counts.all -= 1;
-        let own = counts.of.get_mut(&self.party).expect("a connection that was counted is counted");
-        *own -= 1;
-        if *own == 0 {
-            counts.of.remove(&self.party);
+        let mut place = self.0.part_of(party.clone());
+        match place.grow_to(1) {
+            Ok(()) => Ok(Counted { _place: place }),
+            Err(Full { taken, own }) => {
+                Err(format!("{party} has {own} of {taken} connections already: end some first"))
+            }
         }
     }
 }
@@ -62,7 +45,7 @@ mod tests {
 
     impl Peers {
         pub(crate) fn all(&self) -> usize {
-            self.0.lock().unwrap().all
+            self.0.taken()
         }
     }
 
@@ -88,6 +71,6 @@ mod tests {
         peers.admit(named("d")).unwrap_err();
         drop(few);
         drop(held);
-        assert!(peers.0.lock().unwrap().of.is_empty() && peers.0.lock().unwrap().all == 0);
+        assert_eq!(peers.all(), 0);
     }
 }

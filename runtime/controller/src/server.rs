@@ -15,7 +15,7 @@ use yonder_placement::{ClusterId, Config, ConfigError, Controller, RestoreError}
 use crate::brain::{Brain, PeerId};
 use crate::desk::{Desk, Mouth, Party};
 use crate::door::{Door, Visit};
-use crate::lines::{Budget, LINE_TIME_MAX, LineReader, Speaker, is_timeout, send_line};
+use crate::lines::{Allowance, LINE_TIME_MAX, LineReader, LongLines, Speaker, is_timeout, send_line};
 use crate::messages::{FromController, ToController};
 use crate::peers::{Counted, Peers};
 use crate::store::{self, Store, StoreError};
@@ -24,8 +24,6 @@ use crate::store::{self, Store, StoreError};
 const READER_STACK_BYTES: usize = 256 << 10;
 /// How long a peer may not read what it is sent, once its socket is full.
 const SEND_TIMEOUT: Duration = Duration::from_secs(5);
-/// Most bytes that long lines have together, from their first byte until they are handled.
-const LONG_LINES_BYTES_MAX: usize = 64 << 20;
 /// How long the acceptor is waited for.
 const WAKE_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -106,8 +104,8 @@ impl ControllerServer {
             brain.run(&inbox)
         };
         let brain = thread::Builder::new().name("yonder-controller".to_owned()).spawn(think).map_err(failed)?;
-        let budget = Budget::new(LONG_LINES_BYTES_MAX);
-        let acceptor = Acceptor { listener, stopping: Arc::clone(&stopping), desk: desk.clone(), door, budget };
+        let (stops, long_lines) = (Arc::clone(&stopping), LongLines::default());
+        let acceptor = Acceptor { listener, stopping: stops, desk: desk.clone(), door, long_lines };
         let accept = thread::Builder::new().name("yonder-accept".to_owned()).spawn(move || acceptor.run());
         let acceptor = Some(accept.map_err(failed)?);
         Ok(Self { address, stopping, desk, brain: Mutex::new(Some(brain)), acceptor })
@@ -173,7 +171,7 @@ struct Acceptor {
     stopping: Arc<AtomicBool>,
     desk: Desk,
     door: Door,
-    budget: Budget,
+    long_lines: LongLines,
 }
 
 impl Acceptor {
@@ -219,7 +217,7 @@ impl Acceptor {
             source,
             door: self.door.clone(),
             peers: peers.clone(),
-            budget: self.budget.clone(),
+            long_lines: self.long_lines.clone(),
             desk: self.desk.clone(),
         };
         let read = move || reader.run(visit, counted.and_then(Result::ok));
@@ -236,7 +234,7 @@ struct Reader {
     source: Host,
     door: Door,
     peers: Peers,
-    budget: Budget,
+    long_lines: LongLines,
     desk: Desk,
 }
 
@@ -247,8 +245,8 @@ impl Reader {
             Ok(let_in) => let_in,
             Err(cause) => return tracing::warn!(cause, source = %self.source, "a connection was not let in"),
         };
-        let party = || Party::of(peer.as_ref(), self.source);
-        let place = match counted.map_or_else(|| self.peers.admit(party()), Ok) {
+        let party = Party::of(peer.as_ref(), self.source);
+        let place = match counted.map_or_else(|| self.peers.admit(party.clone()), Ok) {
             Ok(counted) => counted,
             Err(cause) => {
                 tracing::warn!(source = %self.source, cause, "a peer was turned away");
@@ -265,7 +263,8 @@ impl Reader {
             let _ = stream.shutdown();
             return;
         };
-        let mut lines = LineReader::bounded(stream, speaker, Some(&self.budget));
+        let allowance = Allowance { long_lines: self.long_lines.clone(), party };
+        let mut lines = LineReader::bounded(stream, speaker, Some(allowance));
         let cause = read_lines(&mut lines, &mut mouth);
         mouth.end(cause);
     }
@@ -276,8 +275,8 @@ fn read_lines(lines: &mut LineReader, mouth: &mut Mouth) -> Option<String> {
     loop {
         match lines.next::<ToController>() {
             Ok(Some(line)) => {
-                let share = lines.take_share();
-                if mouth.say(line, share).is_err() {
+                let part = lines.take_part();
+                if mouth.say(line, part).is_err() {
                     let _ = lines.shutdown();
                     return None;
                 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, FromController, LinkError, MemoryStore, ToController};
 use yonder_identity::{HANDSHAKE_TIMEOUT, Role};
-use yonder_placement::{Config, Refusal, Request};
+use yonder_placement::{Config, NodeReport, Pid, Refusal, RegionReport, Request};
 
 use crate::fake::{Cluster, config, until};
 use crate::identities::{Members, Raw, register};
@@ -112,6 +112,45 @@ fn half_lines_of_all_peers_together_are_bounded() {
     // Others are served all the same.
     assert_eq!(cluster.client().nodes().unwrap(), []);
     let _node = cluster.node(1, 10);
+}
+
+/// Of so many regions that it is a long line.
+fn report(free_bytes: u64) -> NodeReport {
+    let region = RegionReport { pid: Pid::FIRST, region: 0, allocated_bytes: 0, resident_bytes: 0, heat: 0 };
+    let regions = (1..=200).map(|number| RegionReport { region: number, ..region }).collect();
+    NodeReport { free_bytes, regions, ..NodeReport::default() }
+}
+
+/// They once took all that the reports of nodes need, and so all nodes were lost.
+#[test]
+fn half_lines_of_those_who_begin_as_nodes_do_keep_no_node_out() {
+    // As many as once had all that there was for long lines.
+    const PEERS: usize = 16;
+    // It need not speak in time.
+    let config = Config { lease: 1000 * config().lease, ..config() };
+    let cluster = Cluster::new(config, Box::new(MemoryStore::default()));
+    let mut node = Raw::new(cluster.address, None);
+    let ToController::Register { facts, cluster: of, spaces, .. } = register(1, None) else { unreachable!() };
+    node.say(&ToController::Register { facts, cluster: of, spaces, report: report(0) });
+    assert!(matches!(node.hear(), FromController::Registered { .. }));
+    let text = ["{\"register\":", &"x".repeat((4 << 20) - 100)].concat();
+    let half = std::thread::scope(|scope| {
+        let peers = [(); PEERS].map(|()| {
+            let (mut raw, text) = (Raw::new(cluster.address, None), &text);
+            scope.spawn(move || {
+                let _ = raw.stream.write_all(text.as_bytes());
+                raw
+            })
+        });
+        peers.map(|peer| peer.join().unwrap())
+    });
+    // Of the last bytes it is not known when they are read: the node says much meanwhile.
+    let mut client = cluster.client();
+    for free_bytes in 1..200 {
+        node.say(&ToController::Report(report(free_bytes)));
+        until("the node is heard", || (client.nodes().unwrap()[0].free_bytes == free_bytes).then_some(()));
+    }
+    drop(half);
 }
 
 #[test]
