@@ -19,7 +19,7 @@ use crate::names::{ClusterId, MoveId, NodeId, Pid};
 use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, Record, RecordKey};
 use crate::state::State;
 use crate::strays;
-use crate::{NODE_MEMORY_BYTES_MAX, SPACES_ENDED_PER_EVENT_MAX, URLS_MAX, WAITING_MAX};
+use crate::{NODE_MEMORY_BYTES_MAX, SPACES_ENDED_PER_EVENT_MAX, URL_BYTES_MAX, URLS_MAX, WAITING_MAX};
 
 /// Changes of records at which no further space is ended by the same event: each has one for every node that knows it.
 const CHANGES_OF_ENDS_MAX: usize = 1024;
@@ -177,6 +177,12 @@ impl Controller {
         }
         if facts.urls.is_empty() || facts.urls.len() > URLS_MAX {
             return Err(format!("a node needs 1 to {URLS_MAX} URLs: name where clients reach it"));
+        }
+        let longest = facts.urls.iter().chain(&facts.name).map(String::len).max();
+        if longest.is_some_and(|bytes| bytes > URL_BYTES_MAX) {
+            return Err(format!(
+                "a URL, or the name, of the node has more than {URL_BYTES_MAX} bytes: type a shorter one"
+            ));
         }
         if facts.memory_bytes == 0 {
             return Err("a node without memory is of no use: type a --memory".to_owned());

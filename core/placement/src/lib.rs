@@ -89,6 +89,8 @@ pub const TENANTS_PER_REPORT_MAX: usize = 1024;
 pub const TENANTS_PER_ANSWER_MAX: usize = 4096;
 /// Most addresses of one node.
 pub const URLS_MAX: usize = 8;
+/// Longest address of a node, and longest name, in bytes: all that it says of itself then fits any store's record.
+pub const URL_BYTES_MAX: usize = 256;
 /// Most address spaces of controllers that one node can have: twice as many as it makes, because it names also those
 /// that are just ending.
 pub const NODE_SPACES_MAX: usize = 1 << 17;

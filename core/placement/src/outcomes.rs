@@ -10,11 +10,16 @@ use crate::message::{Answer, Arrival, Command, Outcome, Refusal};
 use crate::names::{MoveId, NodeId, Pid};
 use crate::record::{Capabilities, Move, Presence, RecordKey, RegionRecord};
 
+/// Longest cause that is passed on, to each of those who wait: one line.
+const CAUSE_BYTES_MAX: usize = 1024;
+
 impl Controller {
     pub(crate) fn answered(&mut self, node: NodeId, outcome: Outcome, now: Nanos) {
         match outcome {
             Outcome::SpaceCreated { pid, capabilities } => self.space_created(pid, node, capabilities),
-            Outcome::SpaceRefused { pid, cause } => self.space_refused(pid, node, &cause, now),
+            Outcome::SpaceRefused { pid, cause } => {
+                self.space_refused(pid, node, beginning(&cause), now);
+            }
             Outcome::SpaceDestroyed { pid } => self.space_destroyed(pid, node),
             Outcome::Moved { id } => self.moved(node, id),
             Outcome::RegionOpened { pid, region, id } => self.region_opened((pid, region), node, id),
@@ -153,4 +158,10 @@ impl Controller {
     fn rest(&mut self, key: (Pid, u32), now: Nanos) {
         self.usage.entry(key).or_default().rests_until = now.saturating_add(self.config.move_retry);
     }
+}
+
+/// As much of a cause as is passed on.
+fn beginning(cause: &str) -> &str {
+    let end = (0..=cause.len().min(CAUSE_BYTES_MAX)).rev().find(|end| cause.is_char_boundary(*end));
+    &cause[..end.unwrap_or(0)]
 }

@@ -40,6 +40,41 @@ fn a_node_with_more_memory_than_any_machine_is_not_admitted() {
     assert_eq!(scene.placed(pid, 3 * REGION), [(1, 1), (2, 2), (3, 4)]);
 }
 
+/// A record that etcd does not take once ended the controller that put it, and each that took over.
+#[test]
+fn a_node_with_a_long_url_or_name_is_not_admitted() {
+    let scene = Scene::new();
+    let long = |bytes| "x".repeat(bytes);
+    let urls = |bytes| Registration { urls: vec!["tcp://a:1".to_owned(), long(bytes)], ..facts(1, 4) };
+    let named = |bytes| Registration { name: Some(long(bytes)), ..facts(1, 4) };
+    for facts in [urls(URL_BYTES_MAX), named(URL_BYTES_MAX)] {
+        assert_eq!(scene.controller.admit(&facts, None), Ok(()));
+    }
+    for facts in [urls(URL_BYTES_MAX + 1), named(URL_BYTES_MAX + 1), urls(2 << 20)] {
+        let said = scene.controller.admit(&facts, None).unwrap_err();
+        assert_eq!(said, "a URL, or the name, of the node has more than 256 bytes: type a shorter one");
+    }
+}
+
+/// Four megabytes for each of those who wait, who may be thousands.
+#[test]
+fn of_why_a_node_refuses_each_who_waits_is_told_the_beginning() {
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    let pid = scene.create();
+    for _ in 0..3 {
+        scene.ask(Request::PlaceRegion { pid, key: keys(1).owner, bytes: 1, avoid: Vec::new() });
+    }
+    // A letter of two bytes is across the end.
+    let cause = ["x", &"\u{e4}".repeat(1 << 20)].concat();
+    let actions = scene.handle(Event::Answered(NodeId(1), Outcome::SpaceRefused { pid, cause }));
+    assert_eq!(actions.answers.len(), 3);
+    for (_, answer) in actions.answers {
+        let Answer::Refused(Refusal::NodeRefused { cause, .. }) = answer else { panic!("{answer:?}") };
+        assert_eq!(cause, ["x", &"\u{e4}".repeat(511)].concat());
+    }
+}
+
 /// The numbers of address spaces of a controller that has made `count`.
 fn numbers(count: usize) -> Vec<Pid> {
     (0..u32::try_from(count).unwrap()).map(|of| Pid(Pid::FIRST.0 + of)).collect()
