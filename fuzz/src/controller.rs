@@ -70,7 +70,7 @@ impl Cluster {
 
     /// Hands the event to the controller, does what that says, and says what came of it.
     fn handle(&mut self, event: Event, prefix: usize) -> u64 {
-        let Actions { changes, closed, commands, answers, expired: _ } = self.controller.handle(event, self.now);
+        let Actions { changes, closed, commands, answers, .. } = self.controller.handle(event, self.now);
         let seen = changes.len().min(7) + 8 * commands.len().min(3) + 32 * answers.len().min(3);
         for (index, change) in changes.iter().enumerate() {
             self.apply(change);

@@ -3,6 +3,10 @@
 use yonder_units::Nanos;
 
 use crate::leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_MS_MIN};
+use crate::sets::BLOCK_SEATS;
+
+/// Most spare nodes of a set: a block is one, for groups of two.
+const SET_SPARES_MAX: u32 = BLOCK_SEATS - 2;
 
 /// What a controller keeps to.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -20,6 +24,9 @@ pub struct Config {
     pub pressure_high_percent: u32,
     /// It stops giving regions away below this.
     pub pressure_low_percent: u32,
+    /// Nodes that a set has more than a group has places, at least: to choose the emptiest from, and to go to when one
+    /// fails. Fewer lose less when many nodes fail at once, more rebuild faster.
+    pub set_spares: u32,
     /// Most moves under way at a time, among all nodes.
     pub moves_max: usize,
     /// How long a region rests after a move that failed.
@@ -46,6 +53,7 @@ impl Default for Config {
             overcommit_percent: 150,
             pressure_high_percent: 90,
             pressure_low_percent: 80,
+            set_spares: 2,
             moves_max: 2,
             move_retry: 5_000_000_000,
             spaces_per_maker_max: 4096,
@@ -76,6 +84,9 @@ impl Config {
         }
         if self.pressure_low_percent > self.pressure_high_percent || self.pressure_high_percent > 100 {
             return wrong("memory pressure must begin at 100 % or less, and end no higher than it begins");
+        }
+        if self.set_spares > SET_SPARES_MAX {
+            return wrong("a set with more than 22 spare nodes is none: type 2, or more to rebuild faster");
         }
         if self.moves_max == 0 {
             return wrong("no move at a time means that no node can be drained: type 1 or more");
@@ -121,6 +132,7 @@ mod tests {
             Config { overcommit_percent: 0, ..good },
             Config { pressure_low_percent: 95, ..good },
             Config { pressure_high_percent: 101, ..good },
+            Config { set_spares: SET_SPARES_MAX + 1, ..good },
             Config { moves_max: 0, ..good },
         ];
         assert!(bad.iter().all(|config| config.check().is_err()));

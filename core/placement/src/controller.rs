@@ -1,11 +1,11 @@
 //! [`Controller`]: events in, actions out. Registration, and leases and their end, are here; requests of clients are in
-//! `requests` and `place`, what nodes answer in `outcomes`, moves in `migrate`, how far leases of spaces have run in
-//! `leases`.
+//! `requests`, `place` and `group`, what nodes answer in `outcomes`, moves in `migrate`, how far leases of spaces have
+//! run in `leases`.
 //!
 //! A request that needs a node to make a space first waits in `waiting`, and is handled from its beginning again when
 //! that node has answered or is lost: nothing is decided for it before.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 
 use yonder_units::Nanos;
 
@@ -68,6 +68,8 @@ pub struct Actions {
     pub answers: Vec<(Ticket, Answer)>,
     /// Address spaces that were ended because their leases were over: nothing is left to do, but to tell of it.
     pub expired: Vec<Pid>,
+    /// Groups that got places outside their set, because no set had room: as above.
+    pub outside_sets: Vec<(Pid, u32)>,
 }
 
 /// Why records do not make a controller.
@@ -105,6 +107,8 @@ pub struct Controller {
     pub(crate) space_limits: BTreeMap<String, (u64, u32)>,
     pub(crate) waiting: VecDeque<Waiting>,
     pub(crate) actions: Actions,
+    /// Groups that got places outside their set since the controller started.
+    pub(crate) outside_sets: u64,
 }
 
 /// A request that waits until `node` has made `pid`.
@@ -138,15 +142,17 @@ impl Controller {
         }
         check_whole(&state)?;
         state.count(|_| {});
-        end_spaces_without_record(&mut state);
+        state.end_spaces_without_record();
         let mut leases = SpaceLeases::new(now);
         let lease_until = leases.clock.end_of(config.lease);
         let live = state.nodes.keys().map(|node| (*node, Live::silent(lease_until))).collect();
         let usage = state.regions.keys().map(|key| (*key, Usage::default())).collect();
         state.spaces.iter().for_each(|(pid, space)| leases.renew(*pid, space.lease_ms));
         let (waiting, actions) = (VecDeque::new(), Actions::default());
-        let space_limits = BTreeMap::new();
-        Ok(Self { config, state, live, usage, leases, space_limits, waiting, actions })
+        let (space_limits, outside_sets) = (BTreeMap::new(), 0);
+        let mut restored = Self { config, state, live, usage, leases, space_limits, waiting, actions, outside_sets };
+        restored.seat_nodes();
+        Ok(restored)
     }
 
     /// The cluster's name, which nodes keep.
@@ -328,8 +334,10 @@ impl Controller {
             self.disconnected(node);
             return self.actions.closed.push(node);
         }
-        let duty = self.state.nodes.get(&node).map_or(Duty::Serving, |record| record.duty);
-        let record = NodeRecord { facts, duty };
+        let known = self.state.nodes.get(&node);
+        let duty = known.map_or(Duty::Serving, |record| record.duty);
+        let seat = known.and_then(|record| record.seat).unwrap_or_else(|| self.seat_for(&facts));
+        let record = NodeRecord { facts, duty, seat: Some(seat) };
         if self.state.nodes.get(&node) != Some(&record) {
             self.state.put(Record::Node(record));
         }
@@ -466,21 +474,6 @@ impl Controller {
                 self.live.remove(&node);
             }
         }
-    }
-}
-
-/// The nodes of a space whose end was cut off after its first record must still be told.
-fn end_spaces_without_record(state: &mut State) {
-    let is_orphan = |pid: &Pid, presence: &Presence| !state.spaces.contains_key(pid) && *presence != Presence::Ending;
-    let orphans: Vec<(Pid, NodeId)> =
-        state.presences.iter().filter(|((pid, _), presence)| is_orphan(pid, presence)).map(|(key, _)| *key).collect();
-    for (pid, node) in orphans {
-        state.put_presence(pid, node, Presence::Ending);
-    }
-    let regions: BTreeSet<Pid> =
-        state.regions.keys().map(|(pid, _)| *pid).filter(|pid| !state.spaces.contains_key(pid)).collect();
-    for pid in regions {
-        state.delete_regions(pid);
     }
 }
 

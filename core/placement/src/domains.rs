@@ -39,6 +39,16 @@ impl Domains {
         self.0.is_empty()
     }
 
+    /// The narrowest domain, as level and name.
+    pub(crate) fn narrowest(&self) -> Option<(&str, &str)> {
+        self.0.first().map(|domain| (domain.level.as_str(), domain.name.as_str()))
+    }
+
+    /// Whether both are in the same domain at the narrowest level.
+    pub(crate) fn are_beside(&self, other: &Self) -> bool {
+        self.narrowest().is_some_and(|narrowest| other.narrowest() == Some(narrowest))
+    }
+
     /// At how many levels both fail together.
     pub(crate) fn shared_with(&self, other: &Self) -> u32 {
         self.0.iter().map(|domain| u32::from(other.0.contains(domain))).sum()
@@ -110,8 +120,9 @@ mod tests {
         let [here, beside, row, elsewhere] =
             ["rack=a,row=3", "rack=a,row=3,room=1", "rack=b,row=3", "rack=3,row=a"].map(domains);
         assert_eq!([&beside, &row, &elsewhere].map(|other| here.shared_with(other)), [2, 1, 0]);
+        assert_eq!([&beside, &row, &elsewhere].map(|other| here.are_beside(other)), [true, false, false]);
         let alone = Domains::default();
-        assert_eq!((alone.shared_with(&alone), alone.is_empty()), (0, true));
+        assert_eq!((alone.shared_with(&alone), alone.are_beside(&alone), alone.is_empty()), (0, false, true));
     }
 
     #[test]

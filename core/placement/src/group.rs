@@ -12,10 +12,11 @@ use crate::controller::Controller;
 use crate::domains::Domains;
 use crate::fullness::Fullness;
 use crate::live::Usage;
-use crate::message::{Answer, Command, NodeReport, PlacesWanted, Refusal};
+use crate::message::{Answer, Command, NodeReport, PlacesWanted, Refusal, Registration};
 use crate::names::{NodeId, Pid};
 use crate::place::Placing;
-use crate::record::{Record, RecordKey, RegionRecord};
+use crate::record::{Duty, NodeRecord, Record, RecordKey, RegionRecord};
+use crate::sets::{Member, coding_sets, free_seat};
 use crate::{APART_PER_REQUEST_MAX, AVOIDED_PER_REQUEST_MAX, PLACES_PER_REQUEST_MAX};
 
 /// Closeness of a node and itself: more than that of any nodes that one request can name.
@@ -23,7 +24,27 @@ pub(crate) const SAME_NODE: u32 = 1 << 16;
 /// Most regions that a node is told to drop for one report: the next one names the others again.
 const DROPS_PER_REPORT_MAX: usize = 256;
 
+/// Nodes of one set for places of a group, how close they are, and what shares of their memory are spoken for.
+struct Picked {
+    nodes: Vec<NodeId>,
+    closeness: u32,
+    share: i128,
+}
+
+/// Nodes for places of a group.
+struct Chosen {
+    nodes: Vec<NodeId>,
+    /// Whether they are in one set, with those that have places of the group already.
+    is_in_set: bool,
+}
+
 impl Controller {
+    /// How many times a group got places that are not all in one set, since the controller started: no set had room.
+    #[must_use]
+    pub fn groups_outside_sets(&self) -> u64 {
+        self.outside_sets
+    }
+
     /// Finds nodes for places of a group, and makes a region for it on each.
     pub(crate) fn place_group(&mut self, pid: Pid, wanted: &PlacesWanted) -> Placing {
         let refused = |refusal| Placing::Done(Answer::Refused(refusal));
@@ -35,8 +56,8 @@ impl Controller {
             return refused(Refusal::NoRoom { bytes: wanted.bytes });
         };
         let last = *regions.last().expect("there is a place at least");
-        let nodes = match self.nodes_for_group(pid, wanted, last, bytes) {
-            Ok(nodes) => nodes,
+        let Chosen { nodes, is_in_set } = match self.nodes_for_group(pid, wanted, last, bytes) {
+            Ok(chosen) => chosen,
             Err(refusal) => return refused(refusal),
         };
         for node in &nodes {
@@ -46,6 +67,10 @@ impl Controller {
             return Placing::WaitsFor(*node);
         }
         let group = wanted.group.unwrap_or(regions[0]);
+        if !is_in_set {
+            self.outside_sets += 1;
+            self.actions.outside_sets.push((pid, group));
+        }
         // First, so that no prefix of the changes has a region whose number may come again once it was given up.
         self.note_numbers(pid, last);
         for (node, region) in nodes.iter().zip(&regions) {
@@ -130,7 +155,7 @@ impl Controller {
     }
 
     /// The nodes for new places, of which the last is in region `last`.
-    fn nodes_for_group(&self, pid: Pid, wanted: &PlacesWanted, last: u32, bytes: u64) -> Result<Vec<NodeId>, Refusal> {
+    fn nodes_for_group(&self, pid: Pid, wanted: &PlacesWanted, last: u32, bytes: u64) -> Result<Chosen, Refusal> {
         let fullness = self.fullness();
         let avoided = wanted.avoid.iter().filter_map(|region| self.state.regions.get(&(pid, *region)));
         let excluded: BTreeSet<NodeId> =
@@ -141,9 +166,76 @@ impl Controller {
         if there < wanted.places {
             return Err(Refusal::TooFewNodes { wanted: wanted.places, there });
         }
-        let with_room: Vec<NodeId> = usable.into_iter().filter(|node| fullness.has_room(*node, last, bytes)).collect();
+        let with_room = usable.into_iter().filter(|node| fullness.has_room(*node, last, bytes)).collect();
         let beside = self.beside(pid, wanted);
-        self.pick(&with_room, wanted.places, &beside, &fullness).ok_or(Refusal::NoRoom { bytes: wanted.bytes })
+        self.choose(&with_room, wanted.places, &beside, &fullness).ok_or(Refusal::NoRoom { bytes: wanted.bytes })
+    }
+
+    /// The emptiest nodes with room of one set: of that in which they are least together with one another and with
+    /// those `beside`, then of the one that has most of those, then of the emptiest. If no set has room, of all nodes.
+    fn choose(
+        &self,
+        with_room: &BTreeSet<NodeId>,
+        places: u32,
+        beside: &[NodeId],
+        fullness: &Fullness,
+    ) -> Option<Chosen> {
+        let all = u32::try_from(beside.len()).unwrap_or(u32::MAX).saturating_add(places);
+        // One place alone fails with its node, in whatever set.
+        let sets = if all == 1 { Vec::new() } else { self.sets_for(all) };
+        let in_set = sets.iter().filter_map(|set| {
+            let candidates: Vec<NodeId> = set.iter().filter(|node| with_room.contains(node)).copied().collect();
+            let picked = self.pick(&candidates, places, beside, fullness)?;
+            let elsewhere = beside.iter().filter(|node| !set.contains(node)).count();
+            Some(((picked.closeness, elsewhere, picked.share), picked.nodes))
+        });
+        if let Some(((_, elsewhere, _), nodes)) = in_set.min_by(|(one, _), (other, _)| one.cmp(other)) {
+            return Some(Chosen { nodes, is_in_set: elsewhere < beside.len().max(1) });
+        }
+        let candidates: Vec<NodeId> = with_room.iter().copied().collect();
+        let picked = self.pick(&candidates, places, beside, fullness)?;
+        Some(Chosen { nodes: picked.nodes, is_in_set: all == 1 })
+    }
+
+    /// The sets for groups of so many places, of nodes that may have some. One that is silent is still of its set.
+    fn sets_for(&self, places: u32) -> Vec<Vec<NodeId>> {
+        let is_member = |(node, record): &(&NodeId, &NodeRecord)| record.duty == Duty::Serving && !self.is_lost(**node);
+        let members = self.state.nodes.iter().filter(is_member).filter_map(|(node, record)| {
+            Some(Member { node: *node, seat: record.seat?, domains: &record.facts.domains })
+        });
+        coding_sets(&members.collect::<Vec<_>>(), places, self.config.set_spares)
+    }
+
+    /// The set that has most of a group's nodes.
+    pub(crate) fn home_of(&self, nodes: &[NodeId], places: u32) -> BTreeSet<NodeId> {
+        let sets = self.sets_for(places).into_iter();
+        let home = sets.rev().max_by_key(|set| nodes.iter().filter(|node| set.contains(node)).count());
+        home.unwrap_or_default().into_iter().collect()
+    }
+
+    /// The seat for a node that registers: that of the node in whose place it was started, or a free one.
+    pub(crate) fn seat_for(&self, facts: &Registration) -> u32 {
+        let is_in_its_place = |record: &&NodeRecord| {
+            let is_called_so = match &facts.name {
+                Some(_) => record.facts.name == facts.name,
+                None => record.facts.urls.first() == facts.urls.first(),
+            };
+            is_called_so && record.facts.domains == facts.domains && !self.is_connected(record.facts.node)
+        };
+        let earlier = self.state.nodes.values().find(is_in_its_place).and_then(|record| record.seat);
+        earlier.unwrap_or_else(|| {
+            let taken = self.state.nodes.values().filter(|record| record.facts.node != facts.node);
+            free_seat(&facts.domains, taken.filter_map(|record| Some((record.seat?, &record.facts.domains))))
+        })
+    }
+
+    /// Gives seats to nodes that an earlier release has registered.
+    pub(crate) fn seat_nodes(&mut self) {
+        let without = self.state.nodes.values().filter(|record| record.seat.is_none()).cloned();
+        for record in without.collect::<Vec<_>>() {
+            let seat = Some(self.seat_for(&record.facts));
+            self.state.put(Record::Node(NodeRecord { seat, ..record }));
+        }
     }
 
     /// Nodes that have places of the group already: as the owner says, and as the records do, which know of moves.
@@ -164,14 +256,19 @@ impl Controller {
 
     /// So many of `nodes`, each as little together with the others and with those `beside` as can be, and of those the
     /// emptiest.
-    fn pick(&self, nodes: &[NodeId], count: u32, beside: &[NodeId], fullness: &Fullness) -> Option<Vec<NodeId>> {
-        let mut together = beside.to_vec();
+    fn pick(&self, nodes: &[NodeId], count: u32, beside: &[NodeId], fullness: &Fullness) -> Option<Picked> {
+        let mut picked = Picked { nodes: beside.to_vec(), closeness: 0, share: 0 };
         for _ in 0..count {
-            let left = nodes.iter().filter(|node| !together[beside.len()..].contains(node));
-            let next = left.min_by_key(|node| (self.closeness(**node, &together), fullness.share_spoken_for(**node)));
-            together.push(*next?);
+            let left = nodes.iter().filter(|node| !picked.nodes[beside.len()..].contains(node));
+            let with_cost =
+                left.map(|node| (self.closeness(*node, &picked.nodes), fullness.share_spoken_for(*node), *node));
+            let (closeness, share, node) = with_cost.min()?;
+            picked.nodes.push(node);
+            picked.closeness += closeness;
+            picked.share += share;
         }
-        Some(together.split_off(beside.len()))
+        picked.nodes.drain(..beside.len());
+        Some(picked)
     }
 
     /// How much of its failures a node has together with others: to be one of them counts more than all domains.

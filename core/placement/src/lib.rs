@@ -42,6 +42,7 @@ mod record;
 mod refusal;
 mod requests;
 mod rights;
+pub mod sets;
 mod state;
 mod strays;
 mod tenants;

@@ -154,14 +154,19 @@ impl Controller {
         found.into_iter().map(|(_, _, key)| key).collect()
     }
 
-    /// Where a region goes. One of a group goes to no node that has another, and as far as possible from those; away
-    /// from a node that is only under pressure it does not come any closer to them.
+    /// Where a region goes. One of a group goes to no node that has another, and as far as possible from those, and
+    /// rather within their set; away from a node that is only under pressure it does not come any closer to them.
     fn target_for(&self, key: (Pid, u32), fullness: &Fullness, drains: bool) -> Option<NodeId> {
         let record = &self.state.regions[&key];
         let others = record.group.map(|group| self.nodes_of_group(key.0, group, Some(key.1))).unwrap_or_default();
         let others: Vec<NodeId> = others.into_iter().collect();
         let closest = if drains { SAME_NODE } else { self.closeness(record.owner, &others).saturating_add(1) };
-        let closeness = |node| Some(self.closeness(node, &others)).filter(|close| *close < closest.min(SAME_NODE));
+        let places = u32::try_from(others.len() + 1).unwrap_or(u32::MAX);
+        let home = record.group.map(|_| self.home_of(&others, places)).unwrap_or_default();
+        let closeness = |node| {
+            let close = Some(self.closeness(node, &others)).filter(|close| *close < closest.min(SAME_NODE))?;
+            Some(2 * close + u32::from(!home.contains(&node)))
+        };
         fullness.target_for(key.1, record, &self.usage[&key], closeness)
     }
 
@@ -188,7 +193,7 @@ impl Controller {
     pub(crate) fn set_duty(&mut self, node: NodeId, duty: Duty) {
         let record = &self.state.nodes[&node];
         if record.duty != duty {
-            self.state.put(Record::Node(NodeRecord { facts: record.facts.clone(), duty }));
+            self.state.put(Record::Node(NodeRecord { duty, ..record.clone() }));
         }
     }
 

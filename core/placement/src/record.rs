@@ -95,6 +95,9 @@ pub struct NodeRecord {
     pub facts: Registration,
     /// What is wanted of it.
     pub duty: Duty,
+    /// Its seat among those that make sets ([`sets`](crate::sets)); controllers of earlier releases gave none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub seat: Option<u32>,
 }
 
 /// What is wanted of a node.

@@ -3,7 +3,7 @@
 //! Invariant: records change only through [`State::put`] and [`State::delete`] and their kin, which note every change.
 //! So what a store has after the changes is what is here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use crate::names::{NodeId, Pid};
@@ -86,6 +86,20 @@ impl State {
             self.regions.remove(&(pid, region));
         }
         self.changes.push(Change::DeleteRegions(pid));
+    }
+
+    /// Ends what is left of spaces whose end was cut off after its first record: their nodes must still be told.
+    pub(crate) fn end_spaces_without_record(&mut self) {
+        let has_ended = |pid: &Pid| !self.spaces.contains_key(pid);
+        let orphans = self.presences.iter().filter(|(_, presence)| **presence != Presence::Ending);
+        let orphans: Vec<(Pid, NodeId)> = orphans.map(|(key, _)| *key).filter(|(pid, _)| has_ended(pid)).collect();
+        let regions: BTreeSet<Pid> = self.regions.keys().map(|(pid, _)| *pid).filter(has_ended).collect();
+        for (pid, node) in orphans {
+            self.put_presence(pid, node, Presence::Ending);
+        }
+        for pid in regions {
+            self.delete_regions(pid);
+        }
     }
 
     /// How many changes there are since they were taken.

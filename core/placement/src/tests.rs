@@ -11,6 +11,7 @@ mod groups;
 mod hostile;
 mod leases;
 mod listing;
+mod sets;
 mod spreading;
 mod tenants;
 

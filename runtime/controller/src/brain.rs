@@ -307,10 +307,13 @@ impl Brain {
         self.handled = Instant::now();
         let clock = Nanos::try_from(self.start.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
         let actions = self.controller.handle_late(event, self.now, clock);
-        let Actions { changes, closed, commands, answers, expired } = actions;
+        let Actions { changes, closed, commands, answers, expired, outside_sets } = actions;
         store::commit(self.store.as_mut(), &changes)?;
         for pid in expired {
             tracing::info!(%pid, "the lease of an address space is over: it is ended");
+        }
+        for (pid, group) in outside_sets {
+            tracing::warn!(%pid, group, "no set of nodes has room: a group's places are where there is some");
         }
         for node in closed {
             if let Some(peer) = self.nodes.remove(&node) {

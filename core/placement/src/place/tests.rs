@@ -28,7 +28,7 @@ fn controller(nodes: &[NodeShape], regions: &[(u32, RegionShape)], overcommit_pe
         let (name, urls) = (None, vec!["tcp://node:1".to_owned()]);
         let (region_bytes, domains) = (REGION, Domains::default());
         let facts = Registration { node: id(index), name, urls, memory_bytes, page_bytes, region_bytes, domains };
-        records.push(Record::Node(NodeRecord { facts, duty: Duty::Serving }));
+        records.push(Record::Node(NodeRecord { facts, duty: Duty::Serving, seat: None }));
     }
     for (region, (owner, _, moves, _)) in regions {
         let mut record = RegionRecord::new(id(*owner));

@@ -13,12 +13,12 @@ fn scene(regions: u64, domains: &[&str]) -> (Scene, Pid) {
     (scene, pid)
 }
 
-fn wanted(places: u32) -> PlacesWanted {
+pub(super) fn wanted(places: u32) -> PlacesWanted {
     PlacesWanted { bytes: REGION, places, ..PlacesWanted::default() }
 }
 
 impl Scene {
-    fn register_in(&mut self, node: u64, regions: u64, domains: &str) -> Actions {
+    pub(super) fn register_in(&mut self, node: u64, regions: u64, domains: &str) -> Actions {
         let facts = Registration { domains: domains.to_owned().try_into().unwrap(), ..facts(node, regions) };
         let report = NodeReport { free_bytes: facts.memory_bytes, ..NodeReport::default() };
         self.handle(Event::Registered { facts, report, spaces: Vec::new() })
@@ -29,14 +29,14 @@ impl Scene {
     }
 
     /// The group, and its new places as region and node.
-    fn group(&mut self, pid: Pid, wanted: PlacesWanted) -> (u32, Vec<(u32, u64)>) {
+    pub(super) fn group(&mut self, pid: Pid, wanted: PlacesWanted) -> (u32, Vec<(u32, u64)>) {
         match self.group_answer(pid, wanted) {
             Answer::Group { group, places } => (group, places.iter().map(|at| (at.region, at.node.0)).collect()),
             other => panic!("{other:?}"),
         }
     }
 
-    fn give_up(&mut self, pid: Pid, region: u32) -> Actions {
+    pub(super) fn give_up(&mut self, pid: Pid, region: u32) -> Actions {
         let actions = self.ask(Request::GiveUp { pid, key: keys(1).owner, region });
         assert_eq!(actions.answers[0].1, Answer::GivenUp);
         actions

@@ -287,7 +287,7 @@ fn what_another_has_waiting_ends_no_lease_of_those_who_are_heard() {
 #[test]
 fn spaces_that_many_nodes_know_end_in_turns_by_how_much_changes() {
     const NODES: u64 = 40;
-    let node = |node| Record::Node(NodeRecord { facts: facts(node, 100), duty: Duty::Serving });
+    let node = |node| Record::Node(NodeRecord { facts: facts(node, 100), duty: Duty::Serving, seat: Some(0) });
     let mut records: Vec<Record> = (1..=NODES).map(node).collect();
     for of in 0..u32::try_from(SPACES_ENDED_PER_EVENT_MAX).unwrap() {
         let pid = Pid(Pid::FIRST.0 + of);

@@ -41,7 +41,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     }
     let etcd = args.etcd()?;
     let lease = u64::try_from(args.lease.as_nanos()).context("--lease is too long: type one such as 3s")?;
-    let config = Config { region_bytes: args.region_size, lease, ..Config::default() };
+    let config = Config { region_bytes: args.region_size, lease, set_spares: args.set_spares, ..Config::default() };
     // Before anything is waited for.
     config.check()?;
     // Of several controllers on one etcd only that which leads may be connected to.
