@@ -12,6 +12,8 @@
 //! Invariants: a slot never gets a place before all words are swept of the last; the address of a place is there
 //! before its slot is live; a silent place that alone has a page is not given up, but retires.
 
+use std::cell::Cell;
+
 use crate::atomic::{self, AtomicU64, Ordering, fence};
 use crate::counts::Counts;
 use crate::rules::{Kept, Rule, Rules};
@@ -44,6 +46,8 @@ pub enum GivenUp {
     Retiring,
     /// It was given up before.
     Already,
+    /// It is silent, and without it too few places could be written: it stays what it was.
+    Kept,
 }
 
 /// The pages of a part of an allocation, and the places that have their content.
@@ -174,18 +178,36 @@ impl<R: Rules> Group<R> {
 
     /// Gives a place up. Any thread may; the supervisor sweeps then.
     pub fn give_up(&self, place: Place, cause: Cause) -> GivenUp {
-        let becomes = if cause == Cause::Silent { Use::Retiring } else { Use::Leaving };
-        let is_silent_still = |view: View| cause == Cause::Silent && view.use_of(place.slot) == Use::Retiring;
+        match cause {
+            Cause::Lost => {
+                let changed = self.change_slots(|view| view.has(place).then(|| view.with(place.slot, Use::Leaving)));
+                if changed.is_some() { GivenUp::Leaving } else { GivenUp::Already }
+            }
+            Cause::Silent => self.retire(place),
+        }
+    }
+
+    fn retire(&self, place: Place) -> GivenUp {
+        let slot = place.slot;
+        let refused = Cell::new(GivenUp::Already);
         let changed = self.change_slots(|view| {
-            let may = view.has(place) && !is_silent_still(view);
-            may.then(|| view.with(place.slot, becomes))
+            let is_live = view.live().contains(slot) && view.has(place);
+            let others = view.live() - slot.into();
+            let is_kept = others.count() < self.protection.needed && !self.rules.breaks(Rule::SolePlaceStays);
+            refused.set(if is_live { GivenUp::Kept } else { GivenUp::Already });
+            (is_live && !is_kept).then(|| view.with(slot, Use::Retiring))
         });
         match changed {
-            None => GivenUp::Already,
-            Some(_) if cause == Cause::Lost => GivenUp::Leaving,
-            Some(_) if self.let_go(place.slot) => GivenUp::Leaving,
+            None => refused.get(),
+            Some(_) if self.let_go(slot) => GivenUp::Leaving,
             Some(_) => GivenUp::Retiring,
         }
+    }
+
+    /// A place that retires was heard again: it is written as before. Whether it was retiring.
+    pub fn take_back(&self, place: Place) -> bool {
+        let retires = |view: View| view.retiring().contains(place.slot) && view.has(place);
+        self.change_slots(|view| retires(view).then(|| view.with(place.slot, Use::Live))).is_some()
     }
 
     /// Gives a place up that retires, if no page is at it alone. Whether it is given up.

@@ -5,8 +5,8 @@
 //! count the places that were in it.
 //!
 //! ```text
-//! free -> live -> leaving -> free
-//!           \-> retiring -/
+//! free -> live ----------------> leaving -> free
+//!           <-> retiring --------/
 //! ```
 
 use crate::slots::{Place, SLOTS_MAX, Slot, SlotSet};
@@ -105,14 +105,14 @@ impl View {
         self.readable().contains(place.slot) && self.place(place.slot) == place
     }
 
-    /// A slot becomes something else. One that becomes live has its next place.
+    /// A slot becomes something else. A free one that becomes live has its next place.
     pub(crate) fn with(self, slot: Slot, becomes: Use) -> Self {
         let was = self.use_of(slot);
         let is_allowed = matches!(
             (was, becomes),
             (Use::Free, Use::Live)
                 | (Use::Live, Use::Retiring | Use::Leaving)
-                | (Use::Retiring, Use::Leaving)
+                | (Use::Retiring, Use::Live | Use::Leaving)
                 | (Use::Leaving, Use::Free)
         );
         assert!(is_allowed, "a slot that is {was:?} becomes {becomes:?}");
@@ -125,7 +125,7 @@ impl View {
         let (number, shift) = (u32::from(slot.number()), Self::generation_shift(slot));
         let mut word = self.0 & !(1 << number | 1 << (HIGH_SHIFT + number));
         word |= low << number | high << (HIGH_SHIFT + number);
-        if becomes == Use::Live {
+        if was == Use::Free {
             let generation = u64::from((self.place(slot).generation + 1) % GENERATIONS);
             word = word & !(u64::from(GENERATIONS - 1) << shift) | generation << shift;
         }
@@ -159,6 +159,7 @@ mod tests {
             let place = view.place(slot);
             view = view.with(slot, Use::Retiring);
             assert!(view.readable().contains(slot) && !view.live().contains(slot) && view.has(place));
+            assert!(view.with(slot, Use::Live).has(place), "it is the same place again");
             view = view.with(slot, Use::Leaving);
             assert!(view.leaving().contains(slot) && !view.readable().contains(slot) && !view.has(place));
             view = view.with(slot, Use::Free);

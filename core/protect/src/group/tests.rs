@@ -234,10 +234,26 @@ fn of_two_silent_places_one_stays() {
     write(&group, 0, 0b11);
     let places = [0, 1].map(|number| group.view().place(slot(number)));
     let given_up = places.map(|place| group.give_up(place, Cause::Silent));
-    assert_eq!(given_up, [GivenUp::Leaving, GivenUp::Retiring]);
+    assert_eq!(given_up, [GivenUp::Leaving, GivenUp::Kept]);
     assert_eq!((sweep(&group), read(&group, 0).slots()), (set(0b01), set(0b10)));
     assert_eq!(group.give_up(places[1], Cause::Lost), GivenUp::Leaving);
     assert_eq!((sweep(&group), group.look_to_read(0)), (set(0b10), Look::Nowhere));
+}
+
+#[test]
+fn a_place_that_retires_and_is_heard_again_is_written_again() {
+    let group = group(Protection::copies(3));
+    write(&group, 0, 0b001);
+    let ticket = group.begin_write(1, Extent::All).unwrap();
+    group.end_write(&ticket, set(0b110), set(0b001));
+    let silent = ticket.place(slot(0));
+    assert_eq!(group.give_up(silent, Cause::Silent), GivenUp::Retiring);
+    assert_eq!(sweep(&group), SlotSet::NONE);
+    assert_eq!(group.begin_write(2, Extent::All).unwrap().targets(), set(0b110));
+    assert!(group.take_back(silent) && !group.take_back(silent));
+    assert_eq!((group.view().live(), group.address(silent)), (set(0b111), Some(100)));
+    assert_eq!(group.look(1).unsettled(), set(0b001), "what may land there still may");
+    assert_eq!(group.begin_write(3, Extent::All).unwrap().targets(), set(0b111));
 }
 
 #[test]
