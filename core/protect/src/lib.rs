@@ -11,6 +11,9 @@
 //! | `page`, `word` | what happens to a page: writes, reads, mends |
 //! | `sweep` | what is left when a place was given up |
 //! | `counts` | how many pages are protected less than wanted |
+//! | `read`, `write` | one read and one write under way |
+//! | `health` | whether a node answers |
+//! | `hedge` | when a second place is asked for a page that is late, and how often |
 //! | `rules` | what a simulator may break |
 //!
 //! Invariants: a read that counts has brought what was last acknowledged, or zeros of a page that never was; a place
@@ -23,17 +26,23 @@
 mod atomic;
 mod counts;
 mod group;
+pub mod health;
+pub mod hedge;
 mod page;
+mod read;
 mod rules;
 mod slots;
 mod sweep;
 mod view;
 mod word;
+mod write;
 
 pub use group::{Cause, GivenUp, Group, Protection};
 pub use page::{Extent, Look, MendEnd, MendTicket, ReadTicket, WriteEnd, WriteRefusal, WriteTicket, Writing};
+pub use read::{Read, ReadNext, ReadStep};
 pub use rules::{Kept, Rule, Rules};
 pub use slots::{Place, SLOTS_MAX, Slot, SlotSet};
 pub use sweep::Swept;
 pub use view::{Use, View};
 pub use word::Word;
+pub use write::{Landing, Write, WriteNext, WriteStep};

@@ -1,0 +1,123 @@
+//! Tests of [`Read`].
+
+use super::*;
+use crate::group::{Cause, Protection};
+use crate::page::{Extent, Look};
+
+const DELAY: Nanos = 100;
+
+fn set(bits: u8) -> SlotSet {
+    SlotSet::from_bits(bits)
+}
+
+fn slot(number: u8) -> Slot {
+    Slot::new(number)
+}
+
+/// A group of which all pages are at three places.
+fn group() -> Group {
+    let group = Group::new(6, Protection::copies(3));
+    (0..3).for_each(|number| _ = group.adopt(slot(number), 0));
+    for page in 0..6 {
+        let ticket = group.begin_write(page, Extent::All).unwrap();
+        group.end_write(&ticket, set(0b111), SlotSet::NONE);
+    }
+    group
+}
+
+fn look(group: &Group, page: usize) -> ReadTicket {
+    match group.look_to_read(page) {
+        Look::At(ticket) => ticket,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn begin(group: &Group, page: usize, up: u8) -> (Read, Slot) {
+    Read::begin(look(group, page), set(up), 0, DELAY)
+}
+
+fn step(cancel: u8, then: ReadNext) -> ReadStep {
+    ReadStep { cancel: set(cancel), then }
+}
+
+#[test]
+fn reads_of_pages_spread_over_nodes_that_are_up() {
+    let group = group();
+    let asked = |up| (0..6).map(|page| begin(&group, page, up).1.number()).collect::<Vec<_>>();
+    assert_eq!(asked(0b111), [0, 1, 2, 0, 1, 2]);
+    assert_eq!(asked(0b101), [0, 2, 0, 2, 0, 2]);
+    assert_eq!(asked(0), [0, 1, 2, 0, 1, 2]);
+}
+
+#[test]
+fn a_late_answer_is_hedged_once_and_the_first_that_counts_wins() {
+    let (group, mut budget) = (group(), Budget::full());
+    let (mut read, first) = begin(&group, 0, 0b111);
+    assert_eq!((first, read.next_look()), (slot(0), DELAY));
+    assert_eq!(read.look(&group, set(0b111), DELAY - 1, &mut budget), step(0, ReadNext::Wait));
+    assert_eq!(read.look(&group, set(0b111), DELAY, &mut budget), step(0, ReadNext::Ask(slot(1))));
+    assert_eq!(read.look(&group, set(0b111), 9 * DELAY, &mut budget), step(0, ReadNext::Wait));
+    assert_eq!((read.waited(slot(0), 300), read.waited(slot(1), 300)), (Some(300), Some(200)));
+    assert_eq!((read.next_look(), read.waiting()), (Nanos::MAX, set(0b11)));
+    assert_eq!(read.answered(&group, slot(1)), step(0b01, ReadNext::Done));
+    assert_eq!(read.answered(&group, slot(0)), step(0, ReadNext::Wait), "it was cancelled");
+}
+
+#[test]
+fn an_answer_that_does_not_count_spoils_the_other() {
+    let (group, mut budget) = (group(), Budget::full());
+    let (mut read, _) = begin(&group, 0, 0b111);
+    assert_eq!(read.look(&group, set(0b111), DELAY, &mut budget).then, ReadNext::Ask(slot(1)));
+    group.give_up(read.place(slot(1)), Cause::Lost);
+    assert_eq!(read.answered(&group, slot(1)), step(0b01, ReadNext::Again));
+}
+
+#[test]
+fn a_place_that_was_given_up_is_left_at_once() {
+    let (group, mut budget) = (group(), Budget::empty());
+    let (mut read, _) = begin(&group, 0, 0b111);
+    group.give_up(read.place(slot(0)), Cause::Lost);
+    group.give_up(read.place(slot(1)), Cause::Lost);
+    assert_eq!(read.look(&group, set(0b111), 1, &mut budget), step(0b001, ReadNext::Ask(slot(2))));
+    group.give_up(read.place(slot(2)), Cause::Lost);
+    assert_eq!(read.look(&group, set(0b111), 2, &mut budget), step(0b100, ReadNext::Again));
+}
+
+#[test]
+fn a_suspect_node_is_not_waited_for_alone() {
+    let (group, mut budget) = (group(), Budget::empty());
+    let (mut read, _) = begin(&group, 0, 0b111);
+    assert_eq!(read.look(&group, set(0b110), 1, &mut budget), step(0, ReadNext::Ask(slot(1))));
+    assert_eq!(read.look(&group, set(0b100), 2, &mut budget), step(0, ReadNext::Ask(slot(2))));
+    assert_eq!(read.look(&group, set(0), 3, &mut budget), step(0, ReadNext::Wait));
+    // It was only slow.
+    assert_eq!(read.answered(&group, slot(0)), step(0b110, ReadNext::Done));
+    let (mut read, _) = begin(&group, 0, 0);
+    assert_eq!(read.look(&group, set(0), 9 * DELAY, &mut Budget::full()), step(0, ReadNext::Wait));
+}
+
+#[test]
+fn places_that_fail_are_asked_one_after_another() {
+    let group = group();
+    let (mut read, _) = begin(&group, 1, 0b111);
+    assert_eq!(read.failed(slot(1), set(0b111), 1), step(0, ReadNext::Ask(slot(2))));
+    assert_eq!(read.failed(slot(2), set(0b111), 2), step(0, ReadNext::Ask(slot(0))));
+    assert_eq!(read.failed(slot(0), set(0b111), 3), step(0, ReadNext::Failed));
+}
+
+#[test]
+fn what_could_not_be_posted_is_asked_later() {
+    let (group, mut budget) = (group(), Budget::full());
+    let (mut read, _) = begin(&group, 0, 0b111);
+    assert_eq!(read.look(&group, set(0b110), 1, &mut budget).then, ReadNext::Ask(slot(1)));
+    read.was_not_asked(slot(1));
+    assert_eq!(read.look(&group, set(0b110), 2, &mut budget).then, ReadNext::Ask(slot(1)));
+    assert_eq!(read.give_up(), set(0b11));
+}
+
+#[test]
+fn a_hedge_needs_a_budget() {
+    let group = group();
+    let (mut read, _) = begin(&group, 0, 0b111);
+    assert_eq!(read.look(&group, set(0b111), DELAY, &mut Budget::empty()), step(0, ReadNext::Wait));
+}
