@@ -14,6 +14,7 @@
 //! | `read`, `write` | one read and one write under way |
 //! | `health` | whether a node answers |
 //! | `hedge` | when a second place is asked for a page that is late, and how often |
+//! | `mend` | which page is mended next, how fast, and for how long |
 //! | `rules` | what a simulator may break |
 //!
 //! Invariants: a read that counts has brought what was last acknowledged, or zeros of a page that never was; a place
@@ -28,6 +29,7 @@ mod counts;
 mod group;
 pub mod health;
 pub mod hedge;
+pub mod mend;
 mod page;
 mod read;
 mod rules;
