@@ -205,6 +205,11 @@ impl LaneQueue {
         if self.outstanding() > 0 { self.lane.next_poll() } else { Nanos::MAX }
     }
 
+    /// Whether the node owes an answer and has brought none, or is out of reach.
+    pub(crate) fn is_waiting(&self) -> bool {
+        self.lane.condition() == Condition::Down || self.outstanding() > 0 && self.ended.is_empty()
+    }
+
     /// As [`QueuePair::outstanding`].
     pub(crate) fn outstanding(&self) -> usize {
         DEPTH - self.free.len()

@@ -187,11 +187,10 @@ fn a_node_that_was_away_is_told_when_it_says_that_it_has_the_region() {
 fn a_lost_node_is_forgotten_when_all_that_it_had_is_given_up() {
     let (mut scene, pid) = scene(8, &["", ""]);
     scene.group(pid, wanted(2));
-    scene.now += config().lease - 1;
+    scene.pass(config().lease - 1);
     let node = scene.controller.state.regions[&(pid, 1)].owner;
     scene.report(3 - node.0, 7 * REGION, &[(pid, 2, REGION, 0)]);
-    scene.now += 1;
-    scene.handle(Event::Tick);
+    scene.pass(1);
     assert!(matches!(scene.locate(pid, 1), Answer::Refused(Refusal::RegionLost { .. })));
     scene.give_up(pid, 1);
     assert_eq!(scene.conditions().len(), 1);

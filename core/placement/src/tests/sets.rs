@@ -137,12 +137,11 @@ fn a_seat_stays_and_who_takes_a_nodes_place_has_it() {
     scene.handle(Event::Registered { facts: again, report, spaces: Vec::new() });
     assert_eq!(seats(&scene)[&99], before[&3]);
     // Node 4 ends for good; the next one in its rack has its seat.
-    scene.now += config().lease - 1;
+    scene.pass(config().lease - 1);
     for node in [1, 2, 5, 6, 7, 8, 99] {
         scene.report(node, 4 * REGION, &[]);
     }
-    scene.now += 1;
-    scene.handle(Event::Tick);
+    scene.pass(1);
     assert_eq!(scene.conditions().len(), 7, "3 and 4 had nothing");
     scene.register_in(100, 4, &domains(4, 4));
     assert_eq!(seats(&scene)[&100], before[&4]);

@@ -10,7 +10,8 @@ use std::time::Duration;
 
 use yonder_controller::ClientError;
 use yonder_placement::Refusal;
-use yonder_protect::{Cause, SlotSet, Swept};
+use yonder_protect::health::State;
+use yonder_protect::{Cause, GivenUp, SlotSet, Swept};
 use yonder_units::Nanos;
 
 use super::group::{Address, Entry, Kept};
@@ -20,13 +21,11 @@ use crate::background::Pace;
 use crate::cluster::ClusterError;
 
 /// Pause between two looks while something is amiss.
-const LOOK_AGAIN: Duration = Duration::from_millis(2);
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The same, while nothing is.
-const LOOK_LATER: Duration = Duration::from_millis(50);
+const LOOK_LATER: Duration = Duration::from_millis(25);
 /// Pause before a replacement is asked for again that was refused.
 const REPLACE_AGAIN: Nanos = 1_000_000_000;
-/// Silence of a node after which its places are given up.
-const GIVE_UP_AFTER: Nanos = 1_000_000_000;
 /// Words that one look sweeps.
 const WORDS_PER_LOOK: u32 = 1 << 16;
 
@@ -54,6 +53,7 @@ impl Keeper {
     /// Looks after all groups once.
     pub(super) fn step(&mut self, shared: &Arc<Shared>) -> Pace {
         let mut is_amiss = false;
+        shared.nodes.judge(yonder_clock::now());
         for area in shared.areas.all().iter() {
             let entry = &area.table;
             let doubted = entry.take_doubted();
@@ -62,12 +62,19 @@ impl Keeper {
                 if entry.address(kept.place).is_none() {
                     continue;
                 }
-                let silence = shared.nodes.get(kept.address.node).health.silence(now);
-                if silence >= GIVE_UP_AFTER && entry.group.protection().wanted() > 1 {
-                    is_amiss |= give_up(shared, entry, kept, Cause::Silent);
-                } else if doubted.contains(kept.place.slot) {
+                match shared.nodes.get(kept.address.node).health.state() {
+                    State::Lost => is_amiss |= give_up(shared, entry, kept, Cause::Lost),
+                    State::Silent => is_amiss |= give_up(shared, entry, kept, Cause::Silent),
+                    State::Up => is_amiss |= entry.group.take_back(kept.place),
+                    State::Suspect => is_amiss = true,
+                }
+                if doubted.contains(kept.place.slot) && entry.address(kept.place).is_some() {
                     is_amiss = true;
-                    let _ = find(shared, area, kept);
+                    let is_heard = || shared.nodes.get(kept.address.node).health.last_heard() > now;
+                    if find(shared, area, kept) == Found::Same && !is_heard() {
+                        // The controller may know more soon.
+                        entry.doubt(kept.place.slot.into());
+                    }
                 }
             }
             is_amiss |= sweep(shared, entry);
@@ -117,8 +124,8 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
 /// Gives a place up. Whether there is something to do for it.
 fn give_up(shared: &Shared, entry: &Entry, kept: Kept, cause: Cause) -> bool {
     match entry.group.give_up(kept.place, cause) {
-        yonder_protect::GivenUp::Already => false,
-        _ => {
+        GivenUp::Already | GivenUp::Kept => false,
+        GivenUp::Leaving | GivenUp::Retiring => {
             shared.count(Event::GivenUp);
             true
         }

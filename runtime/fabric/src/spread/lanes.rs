@@ -9,9 +9,6 @@ use crate::queue::{End, LaneQueue};
 use crate::vector::Operation as Posted;
 use crate::{PostError, WorkId};
 
-/// Silence of a node after which what others have is not kept waiting for it.
-const SUSPECT_AFTER: Nanos = 150_000_000;
-
 /// The lanes that a queue pair, or the mender, has.
 pub(super) struct Lanes {
     inbox: Arc<Inbox>,
@@ -54,7 +51,6 @@ impl Lanes {
         now: Nanos,
     ) -> Option<Result<(), PostError>> {
         let link = self.get(node)?;
-        link.node.health.asked(now);
         Some(link.queue.post(id, posted, link.right, now))
     }
 
@@ -65,23 +61,26 @@ impl Lanes {
         }
     }
 
-    /// Sends and receives on all lanes.
+    /// Sends and receives on all lanes. A node of which nothing has come is silent for that long.
     pub(super) fn poll(&mut self, now: Nanos) {
         self.take_arrived();
         for node in &self.nodes {
             let link = self.links[usize::from(node.0)].as_mut().expect("it is among those there");
             link.queue.poll(now, || false);
+            if link.queue.is_waiting() {
+                link.node.health.wait(now);
+            }
         }
     }
 
     /// The next operation that has ended at any node.
     #[inline]
-    pub(super) fn take_ended(&mut self) -> Option<(WorkId, End)> {
+    pub(super) fn take_ended(&mut self, now: Nanos) -> Option<(WorkId, End)> {
         self.nodes.iter().find_map(|node| {
             let link = self.links[usize::from(node.0)].as_mut()?;
             let ended = link.queue.take_ended()?;
             if ended.1 != End::Unknown {
-                link.node.health.heard();
+                link.node.health.hear(now);
             }
             Some(ended)
         })
@@ -89,9 +88,8 @@ impl Lanes {
 
     /// Whether a node answers in time, as far as is known here.
     #[inline]
-    pub(super) fn is_sound(&self, node: NodeIndex, now: Nanos) -> bool {
-        let link = self.links[usize::from(node.0)].as_ref();
-        link.is_some_and(|link| link.node.health.silence(now) < SUSPECT_AFTER)
+    pub(super) fn is_up(&self, node: NodeIndex) -> bool {
+        self.links[usize::from(node.0)].as_ref().is_some_and(|link| link.node.health.state().is_up())
     }
 
     /// As [`crate::QueuePair::next_poll`].

@@ -4,11 +4,13 @@
 //! meanwhile makes the copy void, and the page is looked at again later. Pages that are at the fewest places come
 //! first.
 
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_mapping::Mapping;
-use yonder_protect::{MendEnd, MendTicket, Place, Slot, SlotSet};
+use yonder_protect::mend::{Next, Plan, Progress, Rate};
+use yonder_protect::{Group, MendEnd, MendTicket, Place, Slot};
 use yonder_units::{FrameIndex, Nanos, Narrow, PAGE_BYTES};
 
 use super::group::Entry;
@@ -16,7 +18,7 @@ use super::lanes::Lanes;
 use super::nodes::NodeIndex;
 use super::unsettled::Unsettled;
 use super::{Event, Shared};
-use crate::areas::{AreaPage, List};
+use crate::areas::{Area, AreaPage, List};
 use crate::background::Pace;
 use crate::queue::End;
 use crate::vector::Operation as Posted;
@@ -24,13 +26,15 @@ use crate::{FabricError, PageRead, PageWrite, ReadInto, Vector, WorkId};
 
 /// Pages under way at a time.
 const DEPTH: usize = 16;
-/// Pages that are mended in a second at most.
-const PAGES_PER_S: u64 = 1 << 16;
+/// Bytes that are mended in a second, at least and at most: what the program itself moves comes off the most.
+const RATE_FLOOR: u64 = 16 << 20;
+const RATE_CEILING: u64 = 192 << 20;
 /// Time after which what has no answer is given up.
 const SILENCE: Nanos = 500_000_000;
 /// Pause while answers are awaited, and while nothing is to be mended.
 const AWAIT: Duration = Duration::from_micros(50);
 const REST: Duration = Duration::from_millis(20);
+const REST_NANOS: Nanos = 20_000_000;
 /// Words that are looked at in one step, so that answers do not wait for long.
 const WORDS_PER_STEP: usize = 1 << 14;
 
@@ -54,12 +58,22 @@ pub(super) struct Mender {
     /// Tells the uses of a frame apart.
     uses: u64,
     unsettled: Unsettled,
-    /// Where the search goes on.
-    list: Option<List<Entry>>,
-    area: usize,
-    page: usize,
-    /// No page is begun before that.
-    next_at: Nanos,
+    plan: Plan,
+    rate: Rate,
+    progress: Progress,
+    list: List<Entry>,
+    groups: Vec<Held>,
+    /// No page is looked for before that.
+    rest_until: Nanos,
+}
+
+/// An area, as the plan takes it.
+struct Held(Arc<Area<Entry>>);
+
+impl Borrow<Group> for Held {
+    fn borrow(&self) -> &Group {
+        &self.0.table.group
+    }
 }
 
 impl Mender {
@@ -72,10 +86,12 @@ impl Mender {
             under_way: std::array::from_fn(|_| None),
             uses: 0,
             unsettled: Unsettled::new(DEPTH),
-            list: None,
-            area: 0,
-            page: 0,
-            next_at: 0,
+            plan: Plan::default(),
+            rate: Rate::new(RATE_FLOOR, RATE_CEILING),
+            progress: Progress::default(),
+            list: shared.areas.all(),
+            groups: Vec::new(),
+            rest_until: 0,
         })
     }
 
@@ -83,75 +99,69 @@ impl Mender {
     pub(super) fn step(&mut self) -> Pace {
         let now = yonder_clock::now();
         self.lanes.poll(now);
-        while let Some((id, end)) = self.lanes.take_ended() {
+        while let Some((id, end)) = self.lanes.take_ended(now) {
             let frame = (id.0 % DEPTH as u64).narrow_usize();
             self.arrive(frame, end, now);
         }
         self.give_up_late(now);
         self.unsettled.settle(&self.lanes, self.shared.pid());
-        let mut is_searching = true;
-        for frame in 0..DEPTH {
-            if self.under_way[frame].is_none() && now >= self.next_at {
-                let Some((at, ticket)) = self.next_page(now) else {
-                    is_searching = self.list.is_some();
+        self.measure(now);
+        if now >= self.rest_until {
+            for frame in 0..DEPTH {
+                if self.under_way[frame].is_none() && !self.begin_next(frame, now) {
                     break;
-                };
-                self.next_at = self.next_at.max(now - now.min(1_000_000)) + 1_000_000_000 / PAGES_PER_S;
-                self.read(frame, at, ticket, now);
+                }
             }
         }
-        let is_busy = self.under_way.iter().any(Option::is_some) || is_searching || !self.unsettled.is_empty();
+        let is_busy = self.under_way.iter().any(Option::is_some) || now >= self.rest_until;
         Pace::After(if is_busy { AWAIT } else { REST })
     }
 
-    /// The next page that lacks a place.
-    fn next_page(&mut self, now: Nanos) -> Option<(AreaPage<Entry>, MendTicket)> {
-        let mut left = WORDS_PER_STEP;
-        let list = match &self.list {
-            Some(list) => Arc::clone(list),
-            None => {
-                (self.area, self.page) = (0, 0);
-                let list = self.shared.areas.all();
-                self.list = Some(Arc::clone(&list));
-                list
-            }
-        };
-        while let Some(area) = list.get(self.area) {
-            let group = &area.table.group;
-            if group.pages_degraded() == 0 {
-                (self.area, self.page) = (self.area + 1, 0);
-                continue;
-            }
-            let up: SlotSet = area
-                .table
-                .kept()
-                .filter(|kept| self.is_up(&area.table, kept.place, now))
-                .map(|kept| kept.place.slot)
-                .collect();
-            while self.page < group.pages() && left > 0 {
-                let page = self.page;
-                self.page += 1;
-                left -= 1;
-                let word = group.look(page);
-                if !word.is_written() {
-                    continue;
-                }
-                let Some(to) = group.mendable_to(word, up).first() else { continue };
-                if let Some(ticket) = group.begin_mend(page, to) {
-                    return Some((AreaPage { area: Arc::clone(area), page }, ticket));
-                }
-            }
-            if left == 0 {
-                return None;
-            }
-            (self.area, self.page) = (self.area + 1, 0);
-        }
-        self.list = None;
-        None
+    /// Notes what the program itself moves, and how far mending is.
+    fn measure(&mut self, now: Nanos) {
+        let mended = self.shared.event(Event::Mended);
+        let own = 2 * mended * PAGE_BYTES as u64;
+        self.rate.foreground(self.shared.nodes.bytes().saturating_sub(own), now);
+        self.progress.saw(mended, now);
+        self.shared.tell_progress(&self.progress);
     }
 
-    fn is_up(&self, entry: &Entry, place: Place, now: Nanos) -> bool {
-        entry.address(place).is_some_and(|address| self.lanes.is_sound(address.node, now))
+    /// Begins to mend the next page, if there is one and the rate allows it.
+    fn begin_next(&mut self, frame: usize, now: Nanos) -> bool {
+        let list = self.shared.areas.all();
+        if !Arc::ptr_eq(&list, &self.list) || self.groups.len() != list.len() {
+            self.groups = list.iter().map(|area| Held(Arc::clone(area))).collect();
+            (self.list, self.plan) = (list, Plan::default());
+        }
+        if self.groups.iter().all(|held| held.0.table.group.pages_degraded() == 0) {
+            self.rest_until = now + REST_NANOS;
+            return false;
+        }
+        if self.rate.take_page(now).is_err() {
+            return false;
+        }
+        let (lanes, groups) = (&self.lanes, &self.groups);
+        let up = |group: usize| {
+            let entry = &groups[group].0.table;
+            let is_up = |place: Place| entry.address(place).is_some_and(|address| lanes.is_up(address.node));
+            entry.kept().filter(|kept| is_up(kept.place)).map(|kept| kept.place.slot).collect()
+        };
+        match self.plan.next(groups, up, WORDS_PER_STEP) {
+            Next::Job(job) => {
+                let at = AreaPage { area: Arc::clone(&groups[job.group].0), page: job.ticket.page() };
+                self.read(frame, at, job.ticket, now);
+                true
+            }
+            Next::More => false,
+            Next::Nothing => {
+                self.rest_until = now + REST_NANOS;
+                false
+            }
+        }
+    }
+
+    fn is_up(&self, entry: &Entry, place: Place) -> bool {
+        entry.address(place).is_some_and(|address| self.lanes.is_up(address.node))
     }
 
     fn id(&mut self, frame: usize) -> WorkId {
@@ -162,7 +172,7 @@ impl Mender {
     fn read(&mut self, frame: usize, at: AreaPage<Entry>, ticket: MendTicket, now: Nanos) {
         let (entry, id) = (&at.area.table, self.id(frame));
         let source = ticket.source();
-        let mut slots = source.slots().iter().filter(|slot| self.is_up(entry, source.place(*slot), now));
+        let mut slots = source.slots().iter().filter(|slot| self.is_up(entry, source.place(*slot)));
         let asked = slots.next().and_then(|slot| Some((slot, entry.address(source.place(slot))?)));
         drop(slots);
         if let Some((slot, address)) = asked {

@@ -25,7 +25,8 @@ use std::time::{Duration, Instant};
 use yonder_controller::{ClientError, ControllerClient};
 use yonder_mapping::Mapping;
 use yonder_placement::{Key, NodeId, Pid, PlacesWanted, Refusal};
-use yonder_protect::{Protection, SlotSet};
+use yonder_protect::mend::Progress;
+use yonder_protect::{Protection, Slot, SlotSet};
 use yonder_units::Narrow;
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission};
 
@@ -91,6 +92,8 @@ struct Shared {
     areas: Arc<Areas<Entry>>,
     nodes: Nodes,
     events: [AtomicU64; EVENTS.len()],
+    /// Bytes that are mended in a second.
+    mending: AtomicU64,
     keeper: OnceLock<Arc<Waker>>,
 }
 
@@ -116,6 +119,15 @@ impl Shared {
 
     fn count(&self, event: Event) {
         self.events[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn event(&self, event: Event) -> u64 {
+        self.events[event as usize].load(Ordering::Relaxed)
+    }
+
+    /// How fast pages are mended.
+    fn tell_progress(&self, progress: &Progress) {
+        self.mending.store(progress.bytes_per_second(), Ordering::Relaxed);
     }
 
     /// Has places found for `bytes` of a group and memory given there: a new group's, or further ones.
@@ -224,6 +236,7 @@ impl SpreadFabric {
             areas: Arc::new(Areas::new()),
             nodes,
             events: [const { AtomicU64::new(0) }; EVENTS.len()],
+            mending: AtomicU64::new(0),
             keeper: OnceLock::new(),
         });
         let failed = |error: std::io::Error| FabricError::System {
@@ -252,7 +265,7 @@ impl SpreadFabric {
     fn call_at(
         &self,
         area: &Area<Entry>,
-        slot: yonder_protect::Slot,
+        slot: Slot,
         (kind, offset, bytes): (Kind, u64, u64),
     ) -> Result<(), FabricError> {
         let end = Instant::now() + MOVE_TIME_MAX;
@@ -317,7 +330,7 @@ impl Fabric for SpreadFabric {
                 Ok((name, given)) => {
                     let entry = Entry::new(part, self.shared.protection, name);
                     for (number, Given { region, address }) in (0..).zip(given) {
-                        entry.adopt(yonder_protect::Slot::new(number), region, address);
+                        entry.adopt(Slot::new(number), region, address);
                     }
                     let added = self.shared.areas.add(Area::new(RemoteAddress(start + at), part, entry));
                     assert!(added, "addresses are given out once");
@@ -374,6 +387,8 @@ impl Fabric for SpreadFabric {
         counters.extend(events.map(|(name, count)| Counter { name, value: count.load(Ordering::Relaxed) }));
         let degraded = self.shared.areas.all().iter().map(|area| area.table.group.pages_degraded()).sum();
         counters.push(Counter { name: "spread_degraded_pages", value: degraded });
+        let mending = self.shared.mending.load(Ordering::Relaxed);
+        counters.push(Counter { name: "spread_mending_bytes_per_s", value: mending });
         counters
     }
 }

@@ -6,12 +6,13 @@
 //!
 //! Calls that are not on the fault path, such as allocation, have a lane of their own to each node.
 
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use yonder_client::{Config, Operation};
 use yonder_mapping::Mapping;
 use yonder_placement::NodeId;
+use yonder_protect::health::{Health, others};
 use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
 use yonder_wire::Kind;
@@ -38,13 +39,6 @@ pub(super) struct Node {
     right: Credentials,
     pub(super) health: Health,
     control: Mutex<Option<Lane>>,
-}
-
-/// Whether a node answers, as all queue pairs together see it.
-#[derive(Default)]
-pub(super) struct Health {
-    /// Since when something was asked and nothing heard; 0 if it has answered since.
-    waiting_since: AtomicU64,
 }
 
 /// All nodes that are known.
@@ -104,6 +98,17 @@ impl Nodes {
         Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner)[usize::from(index.0)])
     }
 
+    /// Decides which of them answer, and what becomes of those that do not.
+    pub(super) fn judge(&self, now: Nanos) {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        for node in list.iter() {
+            if node.session.is_lost() {
+                node.health.lose();
+            }
+            node.health.judge(others(list.iter().map(|node| &node.health), &node.health, now));
+        }
+    }
+
     /// Bytes that were exchanged with all of them.
     pub(super) fn counters(&self) -> Vec<Counter> {
         let mut sum: Vec<Counter> = Vec::new();
@@ -116,6 +121,11 @@ impl Nodes {
             }
         }
         sum
+    }
+
+    /// How many bytes that were.
+    pub(super) fn bytes(&self) -> u64 {
+        self.counters().iter().map(|counter| counter.value).sum()
     }
 
     /// An inbox for a new queue pair, which finds lanes to all nodes there that can be reached.
@@ -203,34 +213,6 @@ pub(super) enum FailedCall {
     /// It was asked.
     #[error(transparent)]
     Call(CallError),
-}
-
-impl Health {
-    /// Something is asked of the node.
-    #[inline]
-    pub(super) fn asked(&self, now: Nanos) {
-        if self.waiting_since.load(Ordering::Relaxed) == 0 {
-            // Another queue pair may say so too: either time will do.
-            self.waiting_since.store(now, Ordering::Relaxed);
-        }
-    }
-
-    /// The node has answered.
-    #[inline]
-    pub(super) fn heard(&self) {
-        if self.waiting_since.load(Ordering::Relaxed) != 0 {
-            self.waiting_since.store(0, Ordering::Relaxed);
-        }
-    }
-
-    /// How long it has been silent.
-    #[inline]
-    pub(super) fn silence(&self, now: Nanos) -> Nanos {
-        match self.waiting_since.load(Ordering::Relaxed) {
-            0 => 0,
-            since => now.saturating_sub(since),
-        }
-    }
 }
 
 impl Inbox {

@@ -13,7 +13,11 @@
 use std::sync::Arc;
 
 use yonder_mapping::Mapping;
-use yonder_protect::{Extent, Look, Place, ReadTicket, SLOTS_MAX, Slot, SlotSet, WriteEnd, WriteRefusal, WriteTicket};
+use yonder_protect::hedge::{Budget, Delay};
+use yonder_protect::{
+    Extent, Landing, Look, Place, Read, ReadNext, ReadStep, SLOTS_MAX, Slot, SlotSet, Write, WriteEnd, WriteNext,
+    WriteRefusal, WriteStep,
+};
 use yonder_units::{FrameIndex, Nanos, Narrow};
 use yonder_wire::ErrorCode;
 
@@ -30,12 +34,10 @@ use crate::{Completion, PageRead, PageWrite, PostError, QueuePair, ReadInto, Rem
 
 /// Operations that a queue pair holds.
 const DEPTH: usize = 256;
-/// Time after which a part is posted again that waits to hear where its page is.
+/// Time after which what has found no place is begun again.
 const AGAIN: Nanos = 2_000_000;
 /// How often operations are looked at that have no answer.
-const LOOK_INTERVAL: Nanos = 500_000;
-/// Time without an answer after which a read is posted at another place too.
-const HEDGE_AFTER: Nanos = 5_000_000;
+const LOOK_INTERVAL: Nanos = 100_000;
 /// Writes that were given up and may still land, at most: more are not begun then.
 const UNSETTLED_MAX: usize = 4096;
 /// Where the slot is in the name below.
@@ -44,24 +46,11 @@ const SLOT_SHIFT: u32 = 56;
 /// Where an operation is in its course.
 #[derive(Clone, Copy, Debug)]
 enum Course {
-    /// Nothing is posted: it begins at this time, or when something has changed.
+    /// Nothing is posted: it begins at this time.
     Waiting(Nanos),
-    Read {
-        ticket: ReadTicket,
-        /// Slots that were asked and have not answered.
-        asked: SlotSet,
-        /// Slots that have answered in vain.
-        tried: SlotSet,
-    },
-    Write {
-        ticket: WriteTicket,
-        asked: SlotSet,
-        done: SlotSet,
-        /// Given up, and it may still land.
-        open: SlotSet,
-        /// To be posted again, where the place is by then.
-        again: SlotSet,
-    },
+    Read(Read),
+    /// The slots are those to be posted again, where the place is by then.
+    Write(Write, SlotSet),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -77,8 +66,6 @@ struct Operation {
     at: AreaPage<Entry>,
     frame: FrameIndex,
     vector: Vector,
-    /// When it was posted, or asked for at a further place.
-    posted: Nanos,
     course: Course,
 }
 
@@ -99,6 +86,8 @@ pub(super) struct SpreadQueuePair {
     /// At which node each slot was asked, for each operation.
     asked_at: Box<[[NodeIndex; SLOTS_MAX]]>,
     unsettled: Unsettled,
+    delay: Delay,
+    budget: Budget,
     look_at: Nanos,
 }
 
@@ -113,6 +102,8 @@ impl SpreadQueuePair {
             operations: Operations::new(DEPTH),
             asked_at: vec![[NodeIndex(0); SLOTS_MAX]; DEPTH].into(),
             unsettled: Unsettled::new(UNSETTLED_MAX),
+            delay: Delay::default(),
+            budget: Budget::default(),
             look_at: 0,
         }
     }
@@ -143,136 +134,111 @@ impl SpreadQueuePair {
             // Who fetches a page has seen the end of its write: a guide looks at pages that may change meanwhile.
             Look::Writing => Step::Ended(Status::Failed),
             Look::Nowhere => Step::Ended(Status::Disconnected),
-            Look::At(ticket) => self.read_at(at, operation, ticket, (SlotSet::NONE, SlotSet::NONE), now),
-        }
-    }
-
-    /// Asks at one more place than `asked` and `tried`.
-    fn read_at(
-        &mut self,
-        at: u16,
-        operation: &Operation,
-        ticket: ReadTicket,
-        (asked, mut tried): (SlotSet, SlotSet),
-        now: Nanos,
-    ) -> Step {
-        let entry = &operation.at.area.table;
-        loop {
-            let left = ticket.slots() - asked - tried;
-            let sound: SlotSet = left.iter().filter(|slot| self.is_sound(entry, ticket.place(*slot), now)).collect();
-            let among = if sound.is_empty() { left } else { sound };
-            let Some(slot) = among.pick(ticket.page() as u64) else {
-                let is_over = asked.is_empty();
-                return if is_over {
-                    self.read_nowhere(operation, tried, now)
-                } else {
-                    Step::On(Course::Read { ticket, asked, tried })
-                };
-            };
-            let Some(address) = entry.address(ticket.place(slot)) else {
-                tried |= slot.into();
-                continue;
-            };
-            let read = PageRead {
-                from: address.page(operation.at.page),
-                into: ReadInto::Frame(operation.frame),
-                vector: operation.vector,
-            };
-            match self.lanes.post(address.node, below(self.operations.id_below(at), slot), Posted::Read(read), now) {
-                Some(Ok(())) => {
-                    self.asked_at[usize::from(at)][slot.index()] = address.node;
-                    return Step::On(Course::Read { ticket, asked: asked | slot.into(), tried });
-                }
-                Some(Err(PostError::Full)) => tried |= slot.into(),
-                None => {
-                    self.shared.doubt(entry, slot.into());
-                    tried |= slot.into();
-                }
+            Look::At(ticket) => {
+                let up = self.up(&area.table, ticket.slots(), |slot| ticket.place(slot));
+                let (read, first) = Read::begin(ticket, up, now, self.delay.get());
+                self.budget.earn();
+                self.ask(at, operation, read, first, now)
             }
         }
     }
 
-    /// A read has been everywhere in vain: it begins anew soon, where the pages may be by then.
-    fn read_nowhere(&self, operation: &Operation, tried: SlotSet, now: Nanos) -> Step {
-        self.shared.doubt(&operation.at.area.table, tried);
-        Step::On(Course::Waiting(now + AGAIN))
+    /// Posts a read at a slot's place.
+    fn ask(&mut self, at: u16, operation: &Operation, mut read: Read, slot: Slot, now: Nanos) -> Step {
+        let entry = &operation.at.area.table;
+        let into = ReadInto::Frame(operation.frame);
+        let posted = entry.address(read.place(slot)).map(|address| {
+            let posted = PageRead { from: address.page(operation.at.page), into, vector: operation.vector };
+            self.asked_at[usize::from(at)][slot.index()] = address.node;
+            self.lanes.post(address.node, below(self.operations.id_below(at), slot), Posted::Read(posted), now)
+        });
+        match posted {
+            Some(Some(Ok(()))) => return Step::On(Course::Read(read)),
+            // There is no lane to it.
+            Some(None) => self.shared.doubt(entry, slot.into()),
+            Some(Some(Err(PostError::Full))) | None => {}
+        }
+        read.was_not_asked(slot);
+        if read.waiting().is_empty() { Step::On(Course::Waiting(now + AGAIN)) } else { Step::On(Course::Read(read)) }
+    }
+
+    /// Does what a step of a read says.
+    fn go_on_reading(&mut self, at: u16, operation: &Operation, read: Read, step: ReadStep, now: Nanos) -> Step {
+        self.withdraw(at, step.cancel);
+        match step.then {
+            ReadNext::Wait => Step::On(Course::Read(read)),
+            ReadNext::Ask(slot) => self.ask(at, operation, read, slot, now),
+            ReadNext::Done => Step::Ended(Status::Done),
+            ReadNext::Again => {
+                self.shared.count(Event::ReadAgain);
+                self.operations.rename(at);
+                self.begin_read(at, operation, now)
+            }
+            ReadNext::Failed => Step::On(Course::Waiting(now + AGAIN)),
+        }
     }
 
     fn begin_write(&mut self, at: u16, operation: &Operation, now: Nanos) -> Step {
         let AreaPage { area, page } = &operation.at;
-        let writes = self.operations.outstanding();
-        if self.unsettled.len() + (writes + 1) * SLOTS_MAX > UNSETTLED_MAX {
+        let room = UNSETTLED_MAX - self.unsettled.len();
+        if (self.operations.outstanding() + 1) * SLOTS_MAX > room {
             return Step::On(Course::Waiting(now + AGAIN));
         }
         match area.table.group.begin_write(*page, Extent::All) {
             Ok(ticket) => {
-                let course = Course::Write {
-                    ticket,
-                    asked: SlotSet::NONE,
-                    done: SlotSet::NONE,
-                    open: SlotSet::NONE,
-                    again: ticket.targets(),
-                };
-                self.write_again(at, operation, course, now)
+                let up = self.up(&area.table, ticket.targets(), |slot| ticket.place(slot));
+                let write = Write::begin(ticket, &area.table.group, up);
+                self.send(at, operation, write, write.waiting(), now)
             }
             Err(WriteRefusal::NoPlace) => Step::On(Course::Waiting(now + AGAIN)),
             Err(WriteRefusal::Writing | WriteRefusal::NeedsAll) => Step::Ended(Status::Failed),
         }
     }
 
-    /// Posts a write where it is to be posted again, and looks whether it is over.
-    fn write_again(&mut self, at: u16, operation: &Operation, course: Course, now: Nanos) -> Step {
-        let Course::Write { ticket, mut asked, done, mut open, mut again } = course else {
-            unreachable!("a read writes nothing")
-        };
+    /// Posts a write at the places of these slots; those where that cannot be done now are left to be posted again.
+    fn send(&mut self, at: u16, operation: &Operation, write: Write, slots: SlotSet, now: Nanos) -> Step {
         let entry = &operation.at.area.table;
-        let needed = entry.group.protection().needed();
+        let mut again = slots & write.waiting();
         for slot in again.iter() {
-            let place = ticket.place(slot);
-            let Some(address) = entry.address(place) else {
-                // It was given up: nothing counts there.
-                again -= slot.into();
-                continue;
-            };
-            if done.count() >= needed && !self.is_sound(entry, place, now) {
-                again -= slot.into();
-                continue;
-            }
-            let write =
+            let Some(address) = entry.address(write.place(slot)) else { continue };
+            let posted =
                 PageWrite { to: address.page(operation.at.page), from: operation.frame, vector: operation.vector };
-            match self.lanes.post(address.node, below(self.operations.id_below(at), slot), Posted::Write(write), now) {
+            let id = below(self.operations.id_below(at), slot);
+            match self.lanes.post(address.node, id, Posted::Write(posted), now) {
                 Some(Ok(())) => {
                     self.asked_at[usize::from(at)][slot.index()] = address.node;
                     again -= slot.into();
-                    asked |= slot.into();
                 }
                 Some(Err(PostError::Full)) => {}
-                None => {
-                    self.shared.doubt(entry, slot.into());
-                }
+                None => self.shared.doubt(entry, slot.into()),
             }
         }
-        // A place that was given up or is silent is not waited for, if the others are enough.
-        for slot in asked.iter() {
-            let place = ticket.place(slot);
-            let address = entry.address(place);
-            let is_waited_for = match address {
-                Some(_) => done.count() < needed || self.is_sound(entry, place, now),
-                None => false,
-            };
-            if !is_waited_for {
-                asked -= slot.into();
-                open |= slot.into();
-                self.withdraw(at, slot.into());
-            }
+        Step::On(Course::Write(write, again))
+    }
+
+    /// Does what a step of a write says.
+    fn go_on_writing(
+        &mut self,
+        at: u16,
+        operation: &Operation,
+        (mut write, again): (Write, SlotSet),
+        step: WriteStep,
+    ) -> Step {
+        // What is to be posted again is not posted, and never lands.
+        self.withdraw(at, step.cancel - again);
+        (step.cancel & again).iter().for_each(|slot| write.settled(slot));
+        match step.then {
+            WriteNext::Wait => Step::On(Course::Write(write, again - step.cancel)),
+            WriteNext::Over => self.end_write(operation, write),
         }
-        if !(asked | again).is_empty() {
-            return Step::On(Course::Write { ticket, asked, done, open, again });
-        }
-        self.unsettled.add(&operation.at, open.iter().map(|slot| ticket.place(slot)));
-        match entry.group.end_write(&ticket, done, open) {
+    }
+
+    fn end_write(&mut self, operation: &Operation, write: Write) -> Step {
+        let may_land = write.unsettled();
+        self.unsettled.add(&operation.at, may_land.iter().map(|slot| write.place(slot)));
+        match write.finish(&operation.at.area.table.group) {
             WriteEnd::Acknowledged(_) => Step::Ended(Status::Done),
-            WriteEnd::Unacknowledged if open.is_empty() => Step::Ended(Status::Failed),
+            WriteEnd::Unacknowledged if may_land.is_empty() => Step::Ended(Status::Failed),
             WriteEnd::Unacknowledged => Step::Ended(Status::Disconnected),
         }
     }
@@ -289,46 +255,35 @@ impl SpreadQueuePair {
     fn arrive(&mut self, at: u16, slot: Slot, end: End, now: Nanos) {
         let operation = self.operations.at(at).clone();
         let entry = &operation.at.area.table;
-        if matches!(end, End::Unknown) || matches!(end, End::Refused(code) if may_have_moved(code)) {
+        let has_moved = matches!(end, End::Refused(code) if may_have_moved(code));
+        if has_moved || end == End::Unknown {
             self.shared.doubt(entry, slot.into());
         }
         let step = match operation.course {
-            Course::Read { ticket, asked, tried } => {
-                let asked = asked - slot.into();
-                match end {
-                    End::Done => {
-                        self.withdraw(at, asked);
-                        self.operations.rename(at);
-                        if entry.group.read_counts(&ticket, slot) {
-                            Step::Ended(Status::Done)
-                        } else {
-                            self.shared.count(Event::ReadAgain);
-                            self.begin_read(at, &operation, now)
-                        }
-                    }
-                    End::Refused(code) if !may_have_moved(code) && asked.is_empty() && ticket.slots().count() == 1 => {
-                        Step::Ended(Status::Failed)
-                    }
-                    End::Unknown if asked.is_empty() && (ticket.slots() - tried - slot.into()).is_empty() => {
-                        Step::Ended(Status::Disconnected)
-                    }
-                    End::Refused(_) | End::Unknown => {
-                        self.read_at(at, &operation, ticket, (asked, tried | slot.into()), now)
-                    }
+            Course::Read(mut read) => {
+                let step = if end == End::Done {
+                    read.waited(slot, now).into_iter().for_each(|span| self.delay.took(span));
+                    read.answered(&entry.group, slot)
+                } else {
+                    let up = self.up(entry, read.ticket().slots(), |slot| read.place(slot));
+                    read.failed(slot, up, now)
+                };
+                match (step.then, end) {
+                    // As with one node, whoever has posted it decides how often it is tried.
+                    (ReadNext::Failed, End::Unknown) => Step::Ended(Status::Disconnected),
+                    (ReadNext::Failed, End::Refused(_)) if !has_moved => Step::Ended(Status::Failed),
+                    _ => self.go_on_reading(at, &operation, read, step, now),
                 }
             }
-            Course::Write { ticket, asked, done, open, again } => {
-                let (mut done, mut open, mut again) = (done, open, again);
-                match end {
-                    End::Done => done |= slot.into(),
-                    // Soon, where it is by then.
-                    End::Refused(code) if may_have_moved(code) => again |= slot.into(),
-                    End::Refused(_) => {}
-                    End::Unknown => open |= slot.into(),
-                }
-                let course = Course::Write { ticket, asked: asked - slot.into(), done, open, again };
-                // What is posted again waits for a look.
-                if again.is_empty() { self.write_again(at, &operation, course, now) } else { Step::On(course) }
+            // Soon, where it is by then.
+            Course::Write(write, again) if has_moved => Step::On(Course::Write(write, again | slot.into())),
+            Course::Write(mut write, again) => {
+                let step = match end {
+                    End::Done => write.acknowledged(slot),
+                    End::Refused(_) => write.failed(slot, Landing::Never),
+                    End::Unknown => write.failed(slot, Landing::Possible),
+                };
+                self.go_on_writing(at, &operation, (write, again), step)
             }
             Course::Waiting(_) => unreachable!("nothing is posted for what waits"),
         };
@@ -354,44 +309,40 @@ impl SpreadQueuePair {
     fn look(&mut self, now: Nanos) {
         for at in 0..DEPTH.narrow_u16() {
             let Some(operation) = self.operations.get(at) else { continue };
-            let step = match operation.course {
-                Course::Waiting(until) if now < until => continue,
-                Course::Read { ticket, asked, .. } => {
-                    let entry = &operation.at.area.table;
-                    let gone = |slot: &Slot| entry.address(ticket.place(*slot)).is_none();
-                    let is_late = now >= operation.posted.saturating_add(HEDGE_AFTER);
-                    if asked.iter().any(|slot| gone(&slot)) || is_late && asked.count() == 1 {
-                        operation.clone()
-                    } else {
-                        continue;
-                    }
-                }
-                _ => operation.clone(),
-            };
-            let operation = step;
+            if matches!(operation.course, Course::Waiting(until) if now < until) {
+                continue;
+            }
+            let operation = operation.clone();
+            let entry = &operation.at.area.table;
             let step = match operation.course {
                 Course::Waiting(_) => self.begin(at, &operation, now),
-                Course::Read { ticket, asked, tried } => {
-                    let entry = &operation.at.area.table;
-                    let gone = asked.iter().filter(|slot| entry.address(ticket.place(*slot)).is_none());
-                    let gone: SlotSet = gone.collect();
-                    self.withdraw(at, gone);
-                    let (asked, tried) = (asked - gone, tried | gone);
-                    let step = self.read_at(at, &operation, ticket, (asked, tried), now);
-                    if matches!(&step, Step::On(Course::Read { asked: both, .. }) if *both != asked) {
+                Course::Read(mut read) => {
+                    let up = self.up(entry, read.ticket().slots(), |slot| read.place(slot));
+                    let step = read.look(&entry.group, up, now, &mut self.budget);
+                    if matches!(step.then, ReadNext::Ask(_)) {
                         self.shared.count(Event::Hedged);
                     }
-                    self.operations.at(at).posted = now;
-                    step
+                    self.go_on_reading(at, &operation, read, step, now)
                 }
-                Course::Write { .. } => self.write_again(at, &operation, operation.course, now),
+                Course::Write(mut write, again) => {
+                    let up = self.up(entry, write.waiting(), |slot| write.place(slot));
+                    let step = write.look(&entry.group, up);
+                    match self.go_on_writing(at, &operation, (write, again), step) {
+                        Step::On(Course::Write(write, again)) if !again.is_empty() => {
+                            self.send(at, &operation, write, again, now)
+                        }
+                        step => step,
+                    }
+                }
             };
             self.go_on(at, step);
         }
     }
 
-    fn is_sound(&self, entry: &Entry, place: Place, now: Nanos) -> bool {
-        entry.address(place).is_some_and(|address| self.lanes.is_sound(address.node, now))
+    /// Those of some slots whose nodes answer.
+    fn up(&self, entry: &Entry, slots: SlotSet, place: impl Fn(Slot) -> Place) -> SlotSet {
+        let is_up = |slot: &Slot| entry.address(place(*slot)).is_some_and(|address| self.lanes.is_up(address.node));
+        slots.iter().filter(is_up).collect()
     }
 }
 
@@ -418,7 +369,7 @@ impl QueuePair for SpreadQueuePair {
             return Ok(());
         };
         let course = Course::Waiting(now);
-        self.post(Operation { id, kind: Kind::Read, at, frame, vector, posted: now, course }, now)
+        self.post(Operation { id, kind: Kind::Read, at, frame, vector, course }, now)
     }
 
     fn post_write_vector(&mut self, id: WorkId, write: PageWrite, now: Nanos) -> Result<(), PostError> {
@@ -431,12 +382,12 @@ impl QueuePair for SpreadQueuePair {
             return Ok(());
         };
         let course = Course::Waiting(now);
-        self.post(Operation { id, kind: Kind::Write, at, frame, vector, posted: now, course }, now)
+        self.post(Operation { id, kind: Kind::Write, at, frame, vector, course }, now)
     }
 
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {
         self.lanes.poll(now);
-        while let Some((id, end)) = self.lanes.take_ended() {
+        while let Some((id, end)) = self.lanes.take_ended(now) {
             let slot = Slot::new((id.0 >> SLOT_SHIFT).narrow_u8());
             let at = self.operations.place_of(WorkId(id.0 & ((1 << SLOT_SHIFT) - 1)));
             self.arrive(at, slot, end, now);
@@ -457,17 +408,17 @@ impl QueuePair for SpreadQueuePair {
         let entry = &operation.at.area.table;
         match operation.course {
             Course::Waiting(_) => {}
-            Course::Read { asked, .. } => {
-                self.withdraw(at, asked);
+            Course::Read(mut read) => {
                 // It may have waited for long: perhaps the node has gone.
+                let asked = read.give_up();
                 self.shared.doubt(entry, asked);
-            }
-            Course::Write { ticket, asked, open, again, .. } => {
                 self.withdraw(at, asked);
-                self.shared.doubt(entry, asked | again);
-                let open = open | asked;
-                self.unsettled.add(&operation.at, open.iter().map(|slot| ticket.place(slot)));
-                entry.group.give_write_up(&ticket, ticket.targets(), open);
+            }
+            Course::Write(mut write, again) => {
+                self.shared.doubt(entry, write.waiting());
+                let step = write.abandon();
+                // It is told nothing more, however it ends.
+                let _ = self.go_on_writing(at, &operation, (write, again), step);
             }
         }
         self.operations.take(at);
