@@ -12,6 +12,10 @@
 //! up by silence only if another is heard meanwhile: where all are silent it is more likely that the program's own link
 //! is down.
 //!
+//! Reads avoid a suspect node and writes do not wait for it, so that it may never be asked again, and neither be heard
+//! nor be silent. So one user asks it for something now and then, whatever it is ([`Health::wants_probe`]), and waits
+//! for the answer.
+//!
 //! Who touches what: any queue pair reports, any thread reads the state; one supervisor judges.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
@@ -26,6 +30,8 @@ pub const GIVE_UP_AFTER: Nanos = 1_000_000_000;
 pub const STEP_MAX: Nanos = 10_000_000;
 /// Silence is not added up in smaller pieces, so that polls share no line of memory more often than that.
 pub const STEP_MIN: Nanos = 1_000_000;
+/// How often a node is probed that is not up.
+pub const PROBE_EACH: Nanos = 20_000_000;
 const _: () = assert!(STEP_MIN < STEP_MAX && 10 * STEP_MAX <= SUSPECT_AFTER && 2 * SUSPECT_AFTER <= GIVE_UP_AFTER);
 
 /// What a node is to its users.
@@ -71,6 +77,8 @@ pub struct Health {
     polled: AtomicU64,
     /// When anything was heard last, to [`STEP_MIN`].
     heard: AtomicU64,
+    /// When the node was probed last.
+    probed: AtomicU64,
 }
 
 impl State {
@@ -98,8 +106,8 @@ impl State {
 
 impl Default for Health {
     fn default() -> Self {
-        let [silence, polled, heard] = [(); 3].map(|()| AtomicU64::new(0));
-        Self { state: AtomicU8::new(Self::encode(State::Up)), silence, polled, heard }
+        let [silence, polled, heard, probed] = [(); 4].map(|()| AtomicU64::new(0));
+        Self { state: AtomicU8::new(Self::encode(State::Up)), silence, polled, heard, probed }
     }
 }
 
@@ -152,6 +160,16 @@ impl Health {
         if self.polled.compare_exchange(before, now, Ordering::AcqRel, Ordering::Relaxed).is_ok() {
             self.silence.fetch_add(step.min(STEP_MAX), Ordering::AcqRel);
         }
+    }
+
+    /// Whether the node is to be probed, by the one caller who is told so: asked for anything, and waited for.
+    pub fn wants_probe(&self, now: Nanos) -> bool {
+        if !matches!(self.state(), State::Suspect | State::Silent) {
+            return false;
+        }
+        let before = self.probed.load(Ordering::Relaxed);
+        let is_due = now.saturating_sub(before) >= PROBE_EACH;
+        is_due && self.probed.compare_exchange(before, now, Ordering::AcqRel, Ordering::Relaxed).is_ok()
     }
 
     /// The node's content is lost, or it refuses.
@@ -306,6 +324,20 @@ mod tests {
         nodes[1].hear(now);
         nodes.iter().for_each(|node| _ = node.judge(others(&nodes, node, now)));
         assert_eq!(nodes.each_ref().map(Health::state), [State::Silent, State::Up, State::Silent]);
+    }
+
+    #[test]
+    fn a_node_that_is_not_up_is_probed_now_and_then() {
+        let health = Health::default();
+        assert!(!health.wants_probe(START));
+        wait(&health, START, 200 * MS, MS);
+        health.judge(Others::Heard);
+        assert!(health.wants_probe(START) && !health.wants_probe(START + PROBE_EACH - 1));
+        assert!(health.wants_probe(START + PROBE_EACH));
+        health.hear(START);
+        assert!(!health.wants_probe(START + 9 * PROBE_EACH));
+        health.lose();
+        assert!(!health.wants_probe(START + 9 * PROBE_EACH));
     }
 
     #[test]

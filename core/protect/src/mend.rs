@@ -14,8 +14,8 @@ use yonder_units::{Nanos, Narrow as _, PAGE_BYTES};
 
 use crate::group::Group;
 use crate::page::MendTicket;
-use crate::rules::Rules;
-use crate::slots::SlotSet;
+use crate::rules::{Rule, Rules};
+use crate::slots::{Slot, SlotSet};
 use crate::word::Word;
 
 /// A page to mend.
@@ -93,7 +93,10 @@ impl Plan {
         while self.page < group.pages() && *words > 0 {
             let page = self.page;
             (self.page, *words) = (page + 1, *words - 1);
-            let to = target(group.look(page), self.copies, live, page);
+            let word = group.look(page);
+            let unsettled =
+                if group.rules.breaks(Rule::MendAvoidsUnsettled) { SlotSet::NONE } else { word.unsettled() };
+            let to = target(word, self.copies, live - unsettled, page);
             if let Some(ticket) = to.and_then(|to| group.begin_mend(page, to)) {
                 return Some(ticket);
             }
@@ -106,10 +109,10 @@ impl Plan {
     }
 }
 
-/// Where a page is to be copied to, if it has so many places and may be.
-fn target(word: Word, copies: u8, live: SlotSet, page: usize) -> Option<crate::slots::Slot> {
+/// Where a page is to be copied to, of some slots, if it has so many places and may be.
+fn target(word: Word, copies: u8, slots: SlotSet, page: usize) -> Option<Slot> {
     let may = word.copies() == Some(copies) && !word.is_writing() && word.mended().is_none();
-    (live - word.current() - word.unsettled()).pick(page as u64).filter(|_| may)
+    (slots - word.current()).pick(page as u64).filter(|_| may)
 }
 
 fn most_endangered<R: Rules, G: Borrow<Group<R>>>(groups: &[G]) -> Option<u8> {

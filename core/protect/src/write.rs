@@ -29,8 +29,8 @@ pub struct Write {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[must_use]
 pub struct WriteStep {
-    /// Cancel what was sent to these slots. Where it is known at once that nothing of it will land, say so
-    /// ([`Write::settled`]); where not, tell the group when it is ([`Group::settle`]).
+    /// Cancel what was sent to these slots. When it is known that nothing of it will land, say so: to the write while
+    /// it goes on ([`Write::settled`]), and to the group when it has ended ([`Group::settle`]).
     pub cancel: SlotSet,
     /// What comes then.
     pub then: WriteNext,
