@@ -100,6 +100,7 @@ impl Model {
 
     fn adopt(&mut self, slot: u8) {
         let slot = Slot::new(slot % SLOTS);
+        self.group.take_back(self.group.view().place(slot));
         if self.group.view().use_of(slot) == Use::Free {
             self.group.adopt(slot, self.places.len() as u64);
             self.places.push([0; PAGES]);
@@ -334,7 +335,7 @@ impl Model {
             assert!(!word.is_writing() && word.mended().is_none() && word.unsettled().is_empty(), "{word:?}");
             assert!(word.current().is_within(view.readable()), "{word:?} names a place that is gone");
         }
-        // What retires still has a page alone.
+        // What retires still has a page alone; what is live may be taken back or not.
         assert!(view.retiring().iter().all(|slot| self.group.pages_sole(slot) > 0));
         assert!(view.leaving().is_empty());
     }

@@ -1,0 +1,86 @@
+//! [`Owner`]: what the threads of the simulated program share: the group, what is known of places and nodes, and the
+//! oracle, which knows what each page should be.
+
+use std::collections::BTreeSet;
+
+use rand::Rng as _;
+use rand::rngs::SmallRng;
+use yonder_protect::health::Health;
+use yonder_protect::{Group, Place, SlotSet};
+
+use super::node::Request;
+use super::{Broken, Count, Counts, Sabotage};
+
+/// A place that was adopted. Its address is its index.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct PlaceRecord {
+    pub(super) node: usize,
+    pub(super) incarnation: u32,
+    pub(super) region: u64,
+    /// Its node's, of that incarnation.
+    pub(super) health: usize,
+}
+
+/// What a page should be.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Page {
+    pub(super) acknowledged: u64,
+    /// It was written and that was not acknowledged: the program has it still, and writes it again.
+    pub(super) is_dirty: bool,
+    /// A thread reads, writes or forgets it.
+    pub(super) is_busy: bool,
+}
+
+pub(super) struct Owner {
+    pub(super) now: u64,
+    pub(super) rng: SmallRng,
+    pub(super) group: Group<Broken>,
+    pub(super) places: Vec<PlaceRecord>,
+    pub(super) healths: Vec<Health>,
+    pub(super) pages: Vec<Page>,
+    pub(super) outbox: Vec<Request>,
+    pub(super) sabotage: Option<Sabotage>,
+    pub(super) counts: Counts,
+    /// Places that were given up: no message is for one of them.
+    pub(super) given_up: BTreeSet<u64>,
+    pub(super) next_id: u64,
+    pub(super) next_content: u64,
+}
+
+impl Owner {
+    pub(super) fn id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    pub(super) fn content(&mut self) -> u64 {
+        self.next_content += 1;
+        self.next_content
+    }
+
+    pub(super) fn chance(&mut self, of: f64) -> bool {
+        self.rng.random_bool(of)
+    }
+
+    pub(super) fn count(&mut self, what: Count) {
+        self.counts[what as usize] += 1;
+    }
+
+    /// The slots whose nodes are not suspect.
+    pub(super) fn up(&self) -> SlotSet {
+        let view = self.group.view();
+        let is_up = |place: Place| {
+            let address = self.group.address(place)?;
+            let health = self.places[address as usize].health;
+            Some(self.healths[health].state().is_up())
+        };
+        view.readable().iter().filter(|slot| is_up(view.place(*slot)) == Some(true)).collect()
+    }
+
+    /// Notes that a page has been read, and compares.
+    pub(super) fn check_read(&mut self, page: usize, content: u64) {
+        self.count(Count::Read);
+        let expected = self.pages[page].acknowledged;
+        assert_eq!(content, expected, "a read of page {page} that counts brought something else");
+    }
+}

@@ -1,0 +1,478 @@
+//! [`Pair`]: a queue pair of the simulated program: what it has posted, and what it does when it is polled.
+//!
+//! A poll first takes all that has arrived, into frames, then handles the ends of operations one after another, then
+//! looks at what is under way. What gets no answer is sent again, under its number. A write that was cancelled is
+//! aborted, again and again, until the node has agreed; then it has settled.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use yonder_protect::hedge::{Budget, Delay};
+use yonder_protect::mend::{Next, Plan};
+use yonder_protect::{
+    Extent, Landing, Look, MendEnd, MendTicket, Place, Read, ReadNext, ReadStep, Slot, SlotSet, Write, WriteEnd,
+    WriteNext, WriteStep,
+};
+
+use super::node::{Answer, Call, Reply, Request};
+use super::owner::Owner;
+use super::{Count, MS, PAGES, Sabotage};
+
+const RETRY_MIN: u64 = 3 * MS;
+const RETRY_MAX: u64 = 40 * MS;
+/// Operations of a thread that are under way.
+const RUNS_MAX: usize = 3;
+/// Words that the mender looks at in a call.
+const WORDS: usize = 5;
+
+/// What a queue pair is for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Role {
+    Worker,
+    Mender,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    Read(u64, Slot),
+    Write(u64, Slot),
+    MendWrite(u64),
+    Abort(Place),
+    /// To hear whether a node answers.
+    Probe(Place),
+}
+
+/// An operation that was sent and has not ended.
+#[derive(Clone, Copy, Debug)]
+struct Operation {
+    request: Request,
+    health: usize,
+    task: Task,
+    retry_at: u64,
+    retry_after: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Purpose {
+    /// Of a page that nothing else touches.
+    Program,
+    /// Of a page that may be written meanwhile.
+    Guide,
+    Mend(MendTicket),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct ReadRun {
+    read: Read,
+    purpose: Purpose,
+    frame: u64,
+    give_up_at: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct WriteRun {
+    write: Write,
+    content: u64,
+    give_up_at: u64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct MendRun {
+    ticket: MendTicket,
+    give_up_at: u64,
+}
+
+pub(super) struct Pair {
+    number: usize,
+    role: Role,
+    pub(super) inbox: Vec<Answer>,
+    operations: BTreeMap<u64, Operation>,
+    reads: BTreeMap<u64, ReadRun>,
+    writes: BTreeMap<u64, WriteRun>,
+    /// Mends whose write is under way.
+    mends: BTreeMap<u64, MendRun>,
+    delay: Delay,
+    budget: Budget,
+    plan: Plan,
+    polled: u64,
+    next_work: u64,
+    pub(super) is_working: bool,
+}
+
+impl Pair {
+    pub(super) fn new(number: usize, role: Role) -> Self {
+        Self {
+            number,
+            role,
+            inbox: Vec::new(),
+            operations: BTreeMap::new(),
+            reads: BTreeMap::new(),
+            writes: BTreeMap::new(),
+            mends: BTreeMap::new(),
+            delay: Delay::default(),
+            budget: Budget::default(),
+            plan: Plan::default(),
+            polled: 0,
+            next_work: 0,
+            is_working: true,
+        }
+    }
+
+    /// Whether nothing is under way, aborts included.
+    pub(super) fn is_idle(&self) -> bool {
+        self.operations.is_empty() && self.reads.is_empty() && self.writes.is_empty() && self.mends.is_empty()
+    }
+
+    /// When it wants to be polled, if nothing arrives.
+    pub(super) fn next_poll(&self, now: u64) -> u64 {
+        let reads = self.reads.values().map(|run| run.read.next_look());
+        reads.min().unwrap_or(u64::MAX).clamp(now + MS / 20, now + 5 * MS)
+    }
+
+    pub(super) fn poll(&mut self, owner: &mut Owner) {
+        let mut heard = BTreeSet::new();
+        let arrived: Vec<_> = self.inbox.drain(..).collect();
+        for answer in &arrived {
+            let Some(operation) = self.operations.get(&answer.id) else { continue };
+            if answer.reply == Reply::Refused {
+                owner.healths[operation.health].lose();
+                continue;
+            }
+            owner.healths[operation.health].hear(owner.now);
+            heard.insert(operation.health);
+            if let (Reply::Content(content), Task::Read(run, _)) = (answer.reply, operation.task) {
+                self.reads.get_mut(&run).expect("a read that is over has cancelled the rest").frame = content;
+            }
+        }
+        for answer in arrived {
+            // It may have been cancelled by the end of another.
+            if let Some(operation) = self.operations.remove(&answer.id) {
+                self.end(owner, operation, answer.reply);
+            }
+        }
+        for operation in self.operations.values().filter(|operation| !heard.contains(&operation.health)) {
+            if owner.sabotage == Some(Sabotage::PausesAreSilence) {
+                (self.polled..owner.now).step_by(MS as usize).for_each(|at| owner.healths[operation.health].wait(at));
+            }
+            owner.healths[operation.health].wait(owner.now);
+        }
+        self.polled = owner.now;
+        self.look(owner);
+        if self.role == Role::Mender && owner.sabotage != Some(Sabotage::NothingIsProbed) {
+            self.probe(owner);
+        }
+        self.retry(owner);
+        self.work(owner);
+    }
+
+    /// An operation has ended.
+    fn end(&mut self, owner: &mut Owner, operation: Operation, reply: Reply) {
+        let page = operation.request.page;
+        match operation.task {
+            Task::Probe(_) => {}
+            Task::Abort(place) => {
+                owner.count(Count::Settled);
+                // The write may go on at other places.
+                let is_its = |write: &Write| write.ticket().page() == page && write.place(place.slot) == place;
+                for run in self.writes.values_mut().filter(|run| is_its(&run.write)) {
+                    run.write.settled(place.slot);
+                }
+                owner.group.settle(page, place);
+            }
+            Task::Read(run, slot) => {
+                let (up, now) = (owner.up(), owner.now);
+                let read = &mut self.reads.get_mut(&run).expect("it is under way").read;
+                if let Some(span) = read.waited(slot, now) {
+                    self.delay.took(span);
+                }
+                let step = match reply {
+                    Reply::Refused => read.failed(slot, up, now),
+                    _ => read.answered(&owner.group, slot),
+                };
+                self.go_on_reading(owner, run, step);
+            }
+            Task::Write(run, slot) => {
+                let write = &mut self.writes.get_mut(&run).expect("it is under way").write;
+                let step = match reply {
+                    Reply::Refused => write.failed(slot, Landing::Never),
+                    _ => write.acknowledged(slot),
+                };
+                self.go_on_writing(owner, run, step);
+            }
+            Task::MendWrite(run) => {
+                let MendRun { ticket, .. } = self.mends.remove(&run).expect("it is under way");
+                let end = if reply == Reply::Done { MendEnd::Done } else { MendEnd::Failed };
+                if owner.group.end_mend(&ticket, end) {
+                    owner.count(Count::Mended);
+                }
+            }
+        }
+    }
+
+    /// Looks at all that is under way.
+    fn look(&mut self, owner: &mut Owner) {
+        let (up, now) = (owner.up(), owner.now);
+        for run in self.reads.keys().copied().collect::<Vec<_>>() {
+            let entry = self.reads.get_mut(&run).expect("it is under way");
+            if now >= entry.give_up_at {
+                let cancel = entry.read.give_up();
+                self.go_on_reading(owner, run, ReadStep { cancel, then: ReadNext::Failed });
+                continue;
+            }
+            let step = entry.read.look(&owner.group, up, now, &mut self.budget);
+            if matches!(step.then, ReadNext::Ask(_)) && !entry.read.waiting().is_empty() {
+                owner.count(Count::Hedged);
+            }
+            self.go_on_reading(owner, run, step);
+        }
+        for run in self.writes.keys().copied().collect::<Vec<_>>() {
+            let entry = self.writes.get_mut(&run).expect("it is under way");
+            let step = if now >= entry.give_up_at { entry.write.abandon() } else { entry.write.look(&owner.group, up) };
+            self.go_on_writing(owner, run, step);
+        }
+        for run in self.mends.keys().copied().collect::<Vec<_>>() {
+            let MendRun { ticket, give_up_at } = self.mends[&run];
+            if now >= give_up_at || !owner.group.view().has(ticket.to()) {
+                self.mends.remove(&run);
+                owner.group.end_mend(&ticket, MendEnd::Unsettled);
+                self.cancel(owner, |task| matches!(task, Task::MendWrite(other) if other == run), ticket.to());
+            }
+        }
+    }
+
+    fn go_on_reading(&mut self, owner: &mut Owner, run: u64, step: ReadStep) {
+        let ReadRun { read, purpose, frame, .. } = self.reads[&run];
+        for slot in step.cancel.iter() {
+            // A read that was cancelled was waited for all the same.
+            if let Some(span) = read.waited(slot, owner.now) {
+                self.delay.took(span);
+            }
+            self.operations
+                .retain(|_, operation| !matches!(operation.task, Task::Read(other, at) if other == run && at == slot));
+        }
+        match step.then {
+            ReadNext::Wait => {}
+            ReadNext::Ask(slot) => {
+                let task = Task::Read(run, slot);
+                if !self.post(owner, task, read.place(slot), read.ticket().page(), Call::Read) {
+                    let read = &mut self.reads.get_mut(&run).expect("it is under way").read;
+                    read.was_not_asked(slot);
+                }
+            }
+            ReadNext::Done | ReadNext::Again | ReadNext::Failed => {
+                self.reads.remove(&run);
+                self.end_read(owner, read.ticket().page(), purpose, (step.then, frame));
+            }
+        }
+    }
+
+    fn end_read(&mut self, owner: &mut Owner, page: usize, purpose: Purpose, (end, frame): (ReadNext, u64)) {
+        match (purpose, end) {
+            (Purpose::Mend(ticket), ReadNext::Done) => {
+                let run = owner.id();
+                let give_up_at = owner.now + 400 * MS;
+                if self.post(owner, Task::MendWrite(run), ticket.to(), page, Call::Write(frame)) {
+                    self.mends.insert(run, MendRun { ticket, give_up_at });
+                } else {
+                    owner.group.end_mend(&ticket, MendEnd::Failed);
+                }
+            }
+            (Purpose::Mend(ticket), _) => drop(owner.group.end_mend(&ticket, MendEnd::Failed)),
+            (Purpose::Program, ReadNext::Again) => {
+                owner.count(Count::ReadAgain);
+                self.read(owner, page, purpose);
+            }
+            (Purpose::Program, end) => {
+                owner.pages[page].is_busy = false;
+                if end == ReadNext::Done {
+                    owner.check_read(page, frame);
+                }
+            }
+            (Purpose::Guide, ReadNext::Done) => owner.check_read(page, frame),
+            (Purpose::Guide, _) => {}
+        }
+    }
+
+    fn go_on_writing(&mut self, owner: &mut Owner, run: u64, step: WriteStep) {
+        for slot in step.cancel.iter() {
+            let write = self.writes[&run].write;
+            let is_it = |task| matches!(task, Task::Write(other, at) if other == run && at == slot);
+            self.cancel(owner, is_it, write.place(slot));
+            if owner.sabotage == Some(Sabotage::SettledEarly) {
+                self.writes.get_mut(&run).expect("it is under way").write.settled(slot);
+            }
+        }
+        if step.then == WriteNext::Wait {
+            return;
+        }
+        let WriteRun { write, content, .. } = self.writes.remove(&run).expect("it is under way");
+        let page = &mut owner.pages[write.ticket().page()];
+        page.is_busy = false;
+        match write.finish(&owner.group) {
+            WriteEnd::Acknowledged(current) => {
+                (page.acknowledged, page.is_dirty) = (content, false);
+                owner.count(Count::Written);
+                if current.count() < owner.group.protection().wanted() {
+                    owner.count(Count::WrittenDegraded);
+                }
+            }
+            WriteEnd::Unacknowledged => {
+                page.is_dirty = true;
+                owner.count(Count::WriteFailed);
+            }
+        }
+    }
+
+    /// Cancels a write: it is aborted until that is agreed to.
+    fn cancel(&mut self, owner: &mut Owner, is_it: impl Fn(Task) -> bool, place: Place) {
+        let found = self.operations.iter().find(|(_, operation)| is_it(operation.task)).map(|(id, _)| *id);
+        let operation = found.and_then(|id| self.operations.remove(&id)).expect("it is under way");
+        let (page, id) = (operation.request.page, operation.request.id);
+        self.post(owner, Task::Abort(place), place, page, Call::Abort(id));
+    }
+
+    /// Sends an operation. Whether its place is there still.
+    fn post(&mut self, owner: &mut Owner, task: Task, place: Place, page: usize, call: Call) -> bool {
+        let Some(address) = owner.group.address(place) else { return false };
+        assert!(!owner.given_up.contains(&address), "a place that was given up is asked");
+        let record = owner.places[address as usize];
+        let (id, pair) = (owner.id(), self.number);
+        let (node, incarnation, region) = (record.node, record.incarnation, record.region);
+        let request = Request { id, pair, node, incarnation, region, page, call };
+        owner.outbox.push(request);
+        let retry_at = owner.now + RETRY_MIN;
+        let operation = Operation { request, health: record.health, task, retry_at, retry_after: RETRY_MIN };
+        self.operations.insert(id, operation);
+        true
+    }
+
+    fn retry(&mut self, owner: &mut Owner) {
+        let (group, healths) = (&owner.group, &owner.healths);
+        self.operations.retain(|_, operation| match operation.task {
+            Task::Abort(place) => group.view().has(place),
+            Task::Probe(place) => group.view().has(place) && !healths[operation.health].state().is_up(),
+            Task::Read(..) | Task::Write(..) | Task::MendWrite(_) => true,
+        });
+        for operation in self.operations.values_mut().filter(|operation| owner.now >= operation.retry_at) {
+            operation.retry_after = (2 * operation.retry_after).min(RETRY_MAX);
+            operation.retry_at = owner.now + operation.retry_after;
+            owner.outbox.push(operation.request);
+        }
+    }
+
+    /// Asks nodes that are not up.
+    fn probe(&mut self, owner: &mut Owner) {
+        let view = owner.group.view();
+        for place in view.readable().iter().map(|slot| view.place(slot)) {
+            let Some(address) = owner.group.address(place) else { continue };
+            let health = &owner.healths[owner.places[address as usize].health];
+            let is_asked = |task| matches!(task, Task::Probe(asked) if asked == place);
+            let is_probed = self.operations.values().any(|operation| is_asked(operation.task));
+            if !is_probed && health.wants_probe(owner.now) {
+                self.post(owner, Task::Probe(place), place, 0, Call::Read);
+            }
+        }
+    }
+
+    /// Begins something new.
+    fn work(&mut self, owner: &mut Owner) {
+        let under_way = self.reads.len() + self.writes.len() + self.mends.len();
+        if owner.now < self.next_work || !self.is_working || under_way >= RUNS_MAX {
+            return;
+        }
+        if self.role == Role::Mender {
+            return self.mend(owner);
+        }
+        self.next_work = owner.now + rand::Rng::random_range(&mut owner.rng, 0..15 * MS);
+        let page = rand::Rng::random_range(&mut owner.rng, 0..PAGES);
+        if owner.chance(0.1) {
+            return self.read(owner, page, Purpose::Guide);
+        }
+        if owner.pages[page].is_busy {
+            return;
+        }
+        if owner.pages[page].is_dirty || owner.chance(0.45) {
+            self.write(owner, page);
+        } else if owner.chance(0.08) {
+            if owner.group.forget(page).is_ok() {
+                owner.count(Count::Forgotten);
+                owner.pages[page].acknowledged = 0;
+            }
+        } else {
+            self.read(owner, page, Purpose::Program);
+        }
+    }
+
+    /// Reads a page that is not being written.
+    pub(super) fn read_back(&mut self, owner: &mut Owner, page: usize) {
+        self.read(owner, page, Purpose::Program);
+    }
+
+    /// Writes a page whose last write was not acknowledged.
+    pub(super) fn write_back(&mut self, owner: &mut Owner, page: usize) {
+        self.write(owner, page);
+    }
+
+    fn read(&mut self, owner: &mut Owner, page: usize, purpose: Purpose) {
+        match owner.group.look_to_read(page) {
+            Look::At(ticket) => {
+                if let Purpose::Program = purpose {
+                    owner.pages[page].is_busy = true;
+                }
+                self.begin_read(owner, Read::begin(ticket, owner.up(), owner.now, self.delay.get()), purpose);
+            }
+            Look::Zeros => {
+                if let Purpose::Program = purpose {
+                    owner.pages[page].is_busy = false;
+                }
+                owner.check_read(page, 0);
+            }
+            Look::Writing | Look::Nowhere => {
+                if let Purpose::Program = purpose {
+                    owner.pages[page].is_busy = false;
+                }
+                owner.count(Count::Unreadable);
+            }
+        }
+    }
+
+    fn begin_read(&mut self, owner: &mut Owner, (read, slot): (Read, Slot), purpose: Purpose) {
+        let run = owner.id();
+        let span = rand::Rng::random_range(&mut owner.rng, 200..900) * MS;
+        self.budget.earn();
+        self.reads.insert(run, ReadRun { read, purpose, frame: u64::MAX, give_up_at: owner.now + span });
+        self.go_on_reading(owner, run, ReadStep { cancel: SlotSet::NONE, then: ReadNext::Ask(slot) });
+    }
+
+    fn write(&mut self, owner: &mut Owner, page: usize) {
+        let Ok(ticket) = owner.group.begin_write(page, Extent::All) else {
+            owner.count(Count::WriteRefused);
+            return;
+        };
+        let run = owner.id();
+        let content = owner.content();
+        let give_up_at = owner.now + rand::Rng::random_range(&mut owner.rng, 100..900) * MS;
+        let write = Write::begin(ticket, &owner.group, owner.up());
+        owner.pages[page].is_busy = true;
+        self.writes.insert(run, WriteRun { write, content, give_up_at });
+        for slot in write.waiting().iter() {
+            if !self.post(owner, Task::Write(run, slot), write.place(slot), page, Call::Write(content)) {
+                let entry = self.writes.get_mut(&run).expect("it is under way");
+                let step = entry.write.was_not_sent(slot);
+                self.go_on_writing(owner, run, step);
+            }
+        }
+    }
+
+    fn mend(&mut self, owner: &mut Owner) {
+        let up = owner.up();
+        match self.plan.next(&[&owner.group], |_| up, WORDS) {
+            Next::Job(job) => {
+                let source = job.ticket.source();
+                let begun = Read::begin(source, up, owner.now, self.delay.get());
+                self.begin_read(owner, begun, Purpose::Mend(job.ticket));
+            }
+            Next::More => {}
+            Next::Nothing => self.next_work = owner.now + 5 * MS,
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! [`World`]: the nodes, the network and the program of a run, and the order of time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use rand::rngs::SmallRng;
+use rand::{Rng as _, SeedableRng as _};
+use yonder_protect::{Group, Protection, Slot};
+
+use super::node::{Answer, Node, Request};
+use super::owner::{Owner, Page};
+use super::pair::{Pair, Role};
+use super::supervisor::Supervisor;
+use super::{Breach, Broken, Count, Counts, MS, NODES_MAX, PAGES, US};
+
+/// How long the program works, and faults happen.
+const WORKING: u64 = 2_500 * MS;
+/// By when all is mended.
+const DEADLINE: u64 = 20_000 * MS;
+
+/// What may happen in a run.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Weather {
+    /// No node fails. The program stands still now and then, and nodes are slow.
+    Calm,
+    /// One fault at a time, the next when all is mended: no page is lost.
+    Fair,
+    /// Anything.
+    Wild,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    Deliver(Request),
+    Arrive(Answer),
+    Poll(usize),
+    Supervise,
+    Allocate(usize),
+    Allocated(usize, Option<(u32, u64)>),
+    Fault,
+    Restart(usize),
+    Remember(usize),
+    Close,
+}
+
+/// How a node's link is.
+#[derive(Clone, Copy, Default)]
+struct Link {
+    /// What arrives before waits until then.
+    stalled_until: u64,
+    /// What arrives before is lost.
+    cut_until: u64,
+    slow_until: u64,
+}
+
+pub(super) struct World {
+    seed: u64,
+    weather: Weather,
+    wanted: u8,
+    loss: f64,
+    repetition: f64,
+    nodes: Vec<Node>,
+    links: Vec<Link>,
+    owner: Owner,
+    pairs: Vec<Pair>,
+    polls: Vec<u64>,
+    supervisor: Supervisor,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    pending: std::collections::HashMap<u64, Event>,
+    sequence: u64,
+    program_stopped_until: u64,
+    has_node_failed: bool,
+    regions: u64,
+    is_closing: bool,
+    has_read_back: bool,
+}
+
+impl World {
+    pub(super) fn new(seed: u64, breach: Option<Breach>) -> Self {
+        let mut rng = SmallRng::seed_from_u64(seed);
+        let wanted = rng.random_range(1..=3);
+        let nodes = rng.random_range(3..=NODES_MAX);
+        let weather = match rng.random_range(0..10) {
+            0 => Weather::Calm,
+            1..=5 => Weather::Fair,
+            _ => Weather::Wild,
+        };
+        let (rule, sabotage) = match breach {
+            Some(Breach::Rule(rule)) => (Some(rule), None),
+            Some(Breach::World(sabotage)) => (None, Some(sabotage)),
+            None => (None, None),
+        };
+        let (loss, repetition) = (rng.random_range(0.0..0.05), rng.random_range(0.0..0.05));
+        let workers = rng.random_range(1..=3);
+        let has_other_groups = rng.random_bool(0.5);
+        let owner = Owner {
+            now: MS,
+            rng,
+            group: Group::with_rules(PAGES, Protection::copies(wanted), Broken(rule)),
+            places: Vec::new(),
+            healths: Vec::new(),
+            pages: vec![Page::default(); PAGES],
+            outbox: Vec::new(),
+            sabotage,
+            counts: Counts::default(),
+            given_up: Default::default(),
+            next_id: 0,
+            next_content: 0,
+        };
+        let roles = (0..workers).map(|_| Role::Worker).chain([Role::Mender]);
+        let pairs: Vec<Pair> = roles.enumerate().map(|(number, role)| Pair::new(number, role)).collect();
+        let mut world = Self {
+            seed,
+            weather,
+            wanted,
+            loss,
+            repetition,
+            nodes: (0..nodes).map(|_| Node::default()).collect(),
+            links: vec![Link::default(); nodes],
+            owner,
+            polls: vec![0; pairs.len()],
+            pairs,
+            supervisor: Supervisor::new(has_other_groups),
+            events: BinaryHeap::new(),
+            pending: Default::default(),
+            sequence: 0,
+            program_stopped_until: 0,
+            has_node_failed: false,
+            regions: 0,
+            is_closing: false,
+            has_read_back: false,
+        };
+        world.begin();
+        world
+    }
+
+    fn begin(&mut self) {
+        for pair in 0..self.pairs.len() {
+            self.poll_at(pair, 5 * MS);
+        }
+        self.schedule(MS, Event::Supervise);
+        self.schedule(100 * MS, Event::Fault);
+        self.schedule(WORKING, Event::Close);
+        for node in 0..self.nodes.len() {
+            self.schedule(100 * MS, Event::Remember(node));
+        }
+    }
+
+    /// Runs until all is mended and was read.
+    pub(super) fn run(mut self) -> Result<Counts, String> {
+        while let Some(Reverse((time, sequence))) = self.events.pop() {
+            let event = self.pending.remove(&sequence).expect("each event comes once");
+            self.owner.now = time;
+            self.handle(event);
+            if self.is_closing && self.is_over() {
+                if self.has_read_back {
+                    return Ok(self.owner.counts);
+                }
+                self.read_back();
+            }
+            if time > DEADLINE {
+                let (view, degraded) = (self.owner.group.view(), self.owner.group.pages_degraded());
+                let words: Vec<_> = (0..PAGES).map(|page| self.owner.group.look(page)).collect();
+                let (wanted, pages) = (self.wanted, &self.owner.pages);
+                let idle: Vec<_> = self.pairs.iter().map(Pair::is_idle).collect();
+                return Err(format!(
+                    "not mended: {degraded} of {wanted}, live {:?} retiring {:?} leaving {:?} up {:?} {words:?} {pages:?} \
+                     {idle:?}",
+                    view.live(),
+                    view.retiring(),
+                    view.leaving(),
+                    self.owner.up()
+                ));
+            }
+        }
+        Err(format!("seed {}: nothing is left to happen", self.seed))
+    }
+
+    fn handle(&mut self, event: Event) {
+        let now = self.owner.now;
+        match event {
+            Event::Deliver(request) => self.deliver(request),
+            Event::Arrive(answer) => {
+                self.pairs[answer.pair].inbox.push(answer);
+                self.poll_at(answer.pair, now + 2 * US);
+            }
+            Event::Poll(pair) if self.polls[pair] == now => self.poll(pair),
+            Event::Poll(_) => {}
+            Event::Supervise => self.supervise(),
+            Event::Allocate(node) => self.allocate(node),
+            Event::Allocated(node, region) => self.supervisor.was_allocated(&mut self.owner, node, region),
+            Event::Fault => self.fault(),
+            Event::Restart(node) => {
+                let has_old = self.owner.chance(0.5);
+                self.nodes[node].restart(has_old);
+            }
+            Event::Remember(node) => {
+                self.nodes[node].remember();
+                self.schedule(now + 300 * MS, Event::Remember(node));
+            }
+            Event::Close => self.close(),
+        }
+    }
+
+    fn schedule(&mut self, time: u64, event: Event) {
+        self.sequence += 1;
+        self.events.push(Reverse((time.max(self.owner.now), self.sequence)));
+        self.pending.insert(self.sequence, event);
+    }
+
+    fn poll_at(&mut self, pair: usize, time: u64) {
+        let time = time.max(self.program_stopped_until);
+        let planned = self.polls[pair];
+        if planned <= self.owner.now || time < planned {
+            self.polls[pair] = time;
+            self.schedule(time, Event::Poll(pair));
+        }
+    }
+
+    fn poll(&mut self, pair: usize) {
+        let now = self.owner.now;
+        if now < self.program_stopped_until {
+            self.polls[pair] = 0;
+            return self.poll_at(pair, self.program_stopped_until);
+        }
+        let mut polled = std::mem::replace(&mut self.pairs[pair], Pair::new(pair, Role::Worker));
+        polled.poll(&mut self.owner);
+        let next = polled.next_poll(now);
+        self.pairs[pair] = polled;
+        self.polls[pair] = 0;
+        self.poll_at(pair, next);
+        self.send();
+    }
+
+    fn latency(&mut self, node: usize) -> u64 {
+        let slow = if self.links[node].slow_until > self.owner.now { 40 } else { 1 };
+        let usual = self.owner.rng.random_range(10..150) * US * slow;
+        let late = if self.owner.chance(0.01) { self.owner.rng.random_range(0..20 * MS) } else { 0 };
+        usual + late
+    }
+
+    fn send(&mut self) {
+        for request in std::mem::take(&mut self.owner.outbox) {
+            let copies = 1 + usize::from(self.owner.chance(self.repetition));
+            for _ in 0..copies {
+                if !self.owner.chance(self.loss) {
+                    let latency = self.latency(request.node);
+                    self.schedule(self.owner.now + latency, Event::Deliver(request));
+                }
+            }
+        }
+    }
+
+    fn deliver(&mut self, request: Request) {
+        let (now, link) = (self.owner.now, self.links[request.node]);
+        if self.nodes[request.node].is_down || link.cut_until > now {
+            return;
+        }
+        if link.stalled_until > now {
+            let jitter = self.owner.rng.random_range(0..100 * US);
+            return self.schedule(link.stalled_until + jitter, Event::Deliver(request));
+        }
+        let reply = self.nodes[request.node].execute(&request, self.owner.sabotage);
+        if !self.owner.chance(self.loss) {
+            let latency = self.latency(request.node);
+            let answer = Answer { id: request.id, pair: request.pair, reply };
+            self.schedule(now + latency, Event::Arrive(answer));
+        }
+    }
+
+    fn supervise(&mut self) {
+        let now = self.owner.now;
+        if now < self.program_stopped_until {
+            return self.schedule(self.program_stopped_until, Event::Supervise);
+        }
+        let (nodes, links) = (&self.nodes, &self.links);
+        let is_offered = |node: usize| {
+            nodes.get(node).is_some_and(|node| !node.is_down)
+                && links[node].stalled_until <= now
+                && links[node].cut_until <= now
+        };
+        for node in self.supervisor.look(&mut self.owner, is_offered, self.wanted) {
+            self.schedule(now + MS, Event::Allocate(node));
+        }
+        self.check();
+        let pause = if self.owner.group.wants_sweep() { MS } else { 5 * MS };
+        self.schedule(now + pause, Event::Supervise);
+    }
+
+    fn check(&self) {
+        let owner = &self.owner;
+        if self.weather == Weather::Wild {
+            return;
+        }
+        for (number, _) in owner.pages.iter().enumerate().filter(|(_, page)| !page.is_busy && !page.is_dirty) {
+            let word = owner.group.look(number);
+            assert!(!word.is_written() || !word.current().is_empty(), "page {number} is lost: {word:?}");
+        }
+        let given_up = owner.counts[Count::GivenUp as usize] + owner.counts[Count::Retired as usize];
+        assert!(self.has_node_failed || given_up == 0, "a place is given up and no node has failed");
+    }
+
+    fn allocate(&mut self, node: usize) {
+        self.regions += 1;
+        let region = (!self.nodes[node].is_down).then(|| {
+            self.nodes[node].allocate(self.regions);
+            (self.nodes[node].incarnation, self.regions)
+        });
+        self.schedule(self.owner.now + MS, Event::Allocated(node, region));
+    }
+
+    fn fault(&mut self) {
+        let now = self.owner.now;
+        let next = self.owner.rng.random_range(50 * MS..400 * MS);
+        if self.is_closing {
+            return;
+        }
+        self.schedule(now + next, Event::Fault);
+        let is_fair = self.weather != Weather::Wild;
+        if is_fair && !(self.is_calm_now() && self.supervisor.is_whole(&self.owner, self.wanted)) {
+            return;
+        }
+        let node = self.victim();
+        let short = self.owner.rng.random_range(5 * MS..300 * MS);
+        let long = self.owner.rng.random_range(5 * MS..2_500 * MS);
+        let span = if self.owner.chance(0.5) { short } else { long };
+        let kind = if self.weather == Weather::Calm {
+            self.owner.rng.random_range(0..2)
+        } else {
+            self.owner.rng.random_range(0..6)
+        };
+        match kind {
+            0 => self.program_stopped_until = now + span,
+            1 => self.links[node].slow_until = now + span,
+            2 => self.links[node].cut_until = now + span,
+            3 | 4 => self.links[node].stalled_until = now + span,
+            // The only copy of a page is lost with its node.
+            _ if is_fair && self.wanted == 1 => {}
+            _ if self.nodes[node].is_down => {}
+            _ => {
+                self.nodes[node].crash();
+                self.schedule(now + span, Event::Restart(node));
+            }
+        }
+        self.has_node_failed |= kind >= 2;
+    }
+
+    /// A node that has a place, more often than not.
+    fn victim(&mut self) -> usize {
+        let node = self.owner.rng.random_range(0..self.nodes.len());
+        let slot = Slot::new(self.owner.rng.random_range(0..4));
+        if self.owner.chance(0.8) { self.supervisor.node(&self.owner, slot).unwrap_or(node) } else { node }
+    }
+
+    /// Whether no fault is going on.
+    fn is_calm_now(&self) -> bool {
+        let now = self.owner.now;
+        let is_calm = |link: &Link| [link.stalled_until, link.cut_until, link.slow_until].iter().all(|end| *end <= now);
+        // A node that came back is noticed when it is asked.
+        let is_noticed =
+            self.supervisor.places(&self.owner).all(|at| self.nodes[at.node].incarnation == at.incarnation);
+        let is_program_calm = self.program_stopped_until <= now;
+        is_program_calm && is_noticed && self.links.iter().all(is_calm) && self.nodes.iter().all(|node| !node.is_down)
+    }
+
+    /// No more faults and no more work; what was not acknowledged is written again.
+    fn close(&mut self) {
+        let now = self.owner.now;
+        if !self.is_closing {
+            self.is_closing = true;
+            let workers = self.pairs.len() - 1;
+            self.pairs[..workers].iter_mut().for_each(|pair| pair.is_working = false);
+        }
+        if now >= self.program_stopped_until {
+            self.write_back();
+        }
+        self.schedule(now + 20 * MS, Event::Close);
+    }
+
+    fn write_back(&mut self) {
+        for page in 0..PAGES {
+            let Page { is_dirty, is_busy, .. } = self.owner.pages[page];
+            let word = self.owner.group.look(page);
+            // It is gone with all its nodes, and the program makes it anew.
+            let is_lost = self.weather == Weather::Wild && word.is_written() && word.current().is_empty();
+            if !is_busy && (is_dirty || is_lost) {
+                if is_lost && !is_dirty {
+                    self.owner.count(Count::Lost);
+                }
+                self.pairs[0].write_back(&mut self.owner, page);
+            }
+        }
+        self.send();
+    }
+
+    fn read_back(&mut self) {
+        for page in 0..PAGES {
+            self.pairs[0].read_back(&mut self.owner, page);
+        }
+        self.has_read_back = true;
+        self.send();
+    }
+
+    fn is_over(&self) -> bool {
+        let is_clean = self.owner.pages.iter().all(|page| !page.is_busy && !page.is_dirty);
+        is_clean && self.supervisor.is_whole(&self.owner, self.wanted) && self.pairs.iter().all(Pair::is_idle)
+    }
+}
