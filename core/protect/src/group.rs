@@ -204,10 +204,15 @@ impl<R: Rules> Group<R> {
         }
     }
 
-    /// A place that retires was heard again: it is written as before. Whether it was retiring.
+    /// A place that retires was heard again: it is written as before, unless as many others are as wanted. Then it goes
+    /// on retiring, until the mender has copied what it alone has. Whether it is written.
     pub fn take_back(&self, place: Place) -> bool {
-        let retires = |view: View| view.retiring().contains(place.slot) && view.has(place);
-        self.change_slots(|view| retires(view).then(|| view.with(place.slot, Use::Live))).is_some()
+        let changed = self.change_slots(|view| {
+            let retires = view.retiring().contains(place.slot) && view.has(place);
+            let is_missing = view.live().count() < self.protection.wanted;
+            (retires && is_missing).then(|| view.with(place.slot, Use::Live))
+        });
+        changed.is_some()
     }
 
     /// Gives a place up that retires, if no page is at it alone. Whether it is given up.

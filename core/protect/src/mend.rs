@@ -52,7 +52,7 @@ pub struct Plan {
 
 impl Plan {
     /// The next page of some groups, of which at most `words_max` words are looked at. `up` says which slots of a group
-    /// have nodes that are not suspect: pages are copied to these.
+    /// have nodes that are not suspect: pages are copied from these and to these.
     pub fn next<R: Rules, G: Borrow<Group<R>>>(
         &mut self,
         groups: &[G],
@@ -96,7 +96,9 @@ impl Plan {
             let word = group.look(page);
             let unsettled =
                 if group.rules.breaks(Rule::MendAvoidsUnsettled) { SlotSet::NONE } else { word.unsettled() };
-            let to = target(word, self.copies, live - unsettled, page);
+            // While it waits for a page, the mender keeps writes from the place that it copies it to.
+            let can_be_read = (word.current() & up).count() >= group.protection().needed();
+            let to = target(word, self.copies, live - unsettled, page).filter(|_| can_be_read);
             if let Some(ticket) = to.and_then(|to| group.begin_mend(page, to)) {
                 return Some(ticket);
             }

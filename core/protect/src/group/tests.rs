@@ -257,6 +257,19 @@ fn a_place_that_retires_and_is_heard_again_is_written_again() {
 }
 
 #[test]
+fn a_place_that_was_replaced_meanwhile_goes_on_retiring() {
+    let group = group(Protection::copies(2));
+    write(&group, 0, 0b01);
+    let silent = group.view().place(slot(0));
+    assert_eq!(group.give_up(silent, Cause::Silent), GivenUp::Retiring);
+    group.adopt(slot(2), 7);
+    assert!(!group.take_back(silent));
+    let mend = group.begin_mend(0, slot(2)).unwrap();
+    assert!(group.end_mend(&mend, MendEnd::Done));
+    assert_eq!((sweep(&group), read(&group, 0).slots()), (set(0b001), set(0b100)));
+}
+
+#[test]
 fn a_code_needs_as_many_places_as_it_has_data() {
     let group = group(Protection::code(2, 1));
     write(&group, 0, 0b111);

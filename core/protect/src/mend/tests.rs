@@ -75,6 +75,13 @@ fn pages_are_copied_to_nodes_that_are_up() {
 }
 
 #[test]
+fn pages_that_only_suspect_nodes_have_wait() {
+    let group = group(&[0b001, 0b010]);
+    assert_eq!(mended(&mut Plan::default(), &[&group], 0b110, 9), [(0, 1, 2)]);
+    assert_eq!(mended(&mut Plan::default(), &[&group], 0b101, 9), [(0, 0, 2), (0, 1, 0)]);
+}
+
+#[test]
 fn what_cannot_be_mended_now_is_left_and_found_later() {
     let group = group(&[0b011, 0b011, 0]);
     let mut plan = Plan::default();
