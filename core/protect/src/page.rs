@@ -260,7 +260,8 @@ impl<R: Rules> Group<R> {
         fence(Ordering::Acquire);
         let word = self.look(ticket.page());
         let view = self.view();
-        let is_same = word.version() == ticket.version && !word.is_writing() && word.is_written();
+        // A write changes the version when it begins, and so does forgetting.
+        let is_same = word.version() == ticket.version;
         let is_there = word.current().contains(slot) || self.rules.breaks(Rule::ReadGoesToCurrent);
         (is_same || self.rules.breaks(Rule::ReadLooksAtVersion))
             && (is_there && view.has(ticket.place(slot)) || self.rules.breaks(Rule::ReadLooksAtPlace))
@@ -294,8 +295,8 @@ impl<R: Rules> Group<R> {
     pub fn end_mend(&self, ticket: &MendTicket, end: MendEnd) -> bool {
         let (source, to) = (&ticket.source, ticket.to.slot);
         let Change { after, .. } = self.advance(ticket.page(), |word, view| {
-            let is_same = word.version() == source.version && !word.is_writing()
-                || self.rules.breaks(Rule::MendLooksAtVersion) && word.is_written();
+            let is_same =
+                word.version() == source.version || self.rules.breaks(Rule::MendLooksAtVersion) && word.is_written();
             let is_good = end == MendEnd::Done && is_same;
             let done = if is_good { SlotSet::only(to) } else { SlotSet::NONE };
             let current = self.same_places(done, view.live(), (view, source.view));

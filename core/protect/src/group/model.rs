@@ -272,6 +272,8 @@ fn the_loss_of_an_only_place_is_found() {
 fn of_two_silent_places_one_is_kept() {
     loom::model(|| {
         let scene = Scene::new(0b11, None);
+        // One that has nothing, so that neither has to stay because nothing else could be written.
+        scene.group.adopt(slot(2), 2);
         let other = Arc::clone(&scene);
         let remover = thread::spawn(move || other.remove(0, Cause::Silent));
         scene.remove(1, Cause::Silent);

@@ -241,6 +241,16 @@ fn of_two_silent_places_one_stays() {
 }
 
 #[test]
+fn of_two_silent_places_that_share_pages_one_retires() {
+    let group = group(Protection::copies(3));
+    write(&group, 0, 0b011);
+    let places = [0, 1].map(|number| group.view().place(slot(number)));
+    let given_up = places.map(|place| group.give_up(place, Cause::Silent));
+    assert_eq!(given_up, [GivenUp::Leaving, GivenUp::Retiring], "the words are not swept of the first");
+    assert_eq!((sweep(&group), read(&group, 0).slots()), (set(0b001), set(0b010)));
+}
+
+#[test]
 fn a_place_that_retires_and_is_heard_again_is_written_again() {
     let group = group(Protection::copies(3));
     write(&group, 0, 0b001);
