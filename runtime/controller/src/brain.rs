@@ -66,6 +66,8 @@ pub(crate) struct Brain {
     announces_from: Nanos,
     outgoing: Outgoing,
     peers: BTreeMap<PeerId, Peer>,
+    /// Outboxes of peers that have gone, for which something waits.
+    closing: Vec<Outbox>,
     nodes: BTreeMap<NodeId, PeerId>,
     tickets: BTreeMap<Ticket, (PeerId, u64)>,
     next_ticket: u64,
@@ -93,6 +95,7 @@ impl Brain {
             announces_from: 0,
             outgoing: Outgoing::default(),
             peers: BTreeMap::new(),
+            closing: Vec::new(),
             nodes: BTreeMap::new(),
             tickets: BTreeMap::new(),
             next_ticket: 0,
@@ -102,9 +105,9 @@ impl Brain {
     /// Serves until it is told to stop, or the store fails.
     pub(crate) fn run(mut self, inbox: &Inbox) -> Result<(), StoreError> {
         let result = self.serve(inbox);
-        for peer in self.peers.values() {
+        for outbox in self.peers.values_mut().map(|peer| &mut peer.outbox).chain(&mut self.closing) {
             // The readers wait on the other halves.
-            peer.outbox.cut();
+            outbox.cut();
         }
         result
     }
@@ -118,8 +121,8 @@ impl Brain {
             let Said { arrival, came } = inbox.hear(timeout);
             self.pass_to(came);
             match arrival {
-                Arrival::Peer(id, stream, source, identity) => {
-                    let outbox = Outbox::new(stream, self.outgoing.clone());
+                Arrival::Peer(id, stream, source, identity, place) => {
+                    let outbox = Outbox::new(stream, self.outgoing.clone(), place);
                     let (checked, heard) = (Instant::now(), self.now);
                     self.meet(id, Peer { outbox, source, identity, checked, heard, node: None });
                 }
@@ -138,6 +141,7 @@ impl Brain {
             if self.handled.elapsed() >= LOOK_EVERY {
                 self.handle(Event::Tick)?;
             }
+            self.closing.retain_mut(Outbox::drains);
             self.close_idle()?;
         }
     }
@@ -296,8 +300,11 @@ impl Brain {
     }
 
     fn close(&mut self, id: PeerId) -> Option<NodeId> {
+        let Peer { mut outbox, node, .. } = self.peers.remove(&id)?;
         // What it was sent goes out first.
-        self.peers.remove(&id)?.node
+        outbox.close();
+        self.closing.push(outbox);
+        node
     }
 
     /// Lets the controller decide, and does what it says.
@@ -340,18 +347,18 @@ impl Brain {
     }
 
     /// Sends a line, and waits for nothing. A peer that takes too little is cut off; its reader then says that it has
-    /// ended.
+    /// ended, and until then nothing is made for it.
     fn send(&mut self, id: PeerId, line: &FromController) {
-        let Some(peer) = self.peers.get_mut(&id) else { return };
+        let Some(peer) = self.peers.get_mut(&id).filter(|peer| peer.outbox.is_open()) else { return };
         if let Err(error) = peer.outbox.send(line_of(line)) {
-            tracing::warn!(%error, "a peer is cut off");
+            tracing::warn!(%error, source = %peer.source, "a peer is cut off");
             peer.outbox.cut();
         }
-        if self.outgoing.is_too_much()
-            && let Some(greatest) = self.peers.values().max_by_key(|peer| peer.outbox.waiting())
-        {
-            tracing::warn!(source = %greatest.source, "too much waits for peers: the one that has most is cut off");
-            greatest.outbox.cut();
+        if self.outgoing.is_too_much() {
+            tracing::warn!("too much waits for peers: the one that has most is cut off");
+            // Perhaps it has gone already.
+            let outboxes = self.peers.values_mut().map(|peer| &mut peer.outbox).chain(&mut self.closing);
+            outboxes.max_by_key(|outbox| outbox.waiting()).expect("a peer is sent to").cut();
         }
     }
 }

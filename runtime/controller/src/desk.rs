@@ -3,7 +3,7 @@
 //! Lines are heard one of each [`Party`] in turn, so that none waits for all that another asks. That a connection has
 //! begun or ended waits for no line but one: a line's time is that at which it was read, and none is read of a
 //! connection before it has begun. A connection keeps its place among [`Peers`](crate::peers::Peers) until its end was
-//! heard, which bounds how many wait.
+//! heard, at least, which bounds how many wait.
 //!
 //! Who touches what: a reader adds lines of its own connection and waits while as many of them are here as may be,
 //! and the brain takes them. All is behind one lock, which is held for as long as it takes to move one line.
@@ -60,8 +60,9 @@ impl Party {
 /// What is heard.
 #[derive(Debug)]
 pub(crate) enum Arrival {
-    /// A connection that was let in: where it is from, and who it is if names are asked for.
-    Peer(PeerId, Stream, Host, Option<Identity>),
+    /// A connection that was let in: where it is from, and who it is if names are asked for. What writes to it has its
+    /// place for as long.
+    Peer(PeerId, Stream, Host, Option<Identity>, Counted),
     /// A line of it, with its part of what all lines may have.
     Line(PeerId, Box<ToController>, Option<Part>),
     /// Its end, and why if it broke the protocol. It has its place until this is dropped.
@@ -158,7 +159,7 @@ impl Desk {
         place: Counted,
     ) -> Result<Mouth, Over> {
         let party = Party::of(identity.as_ref(), source);
-        self.0.change(Arrival::Peer(peer, stream, source, identity))?;
+        self.0.change(Arrival::Peer(peer, stream, source, identity, place.clone()))?;
         Ok(Mouth { shared: Arc::clone(&self.0), peer, party, room: Arc::default(), place })
     }
 

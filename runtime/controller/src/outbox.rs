@@ -2,20 +2,26 @@
 //!
 //! Lines are handed to a thread of the peer, which is started with the first one and waits for the socket. What waits
 //! is bounded by [`OUT_BYTES_MAX`] for a peer. For all together [`Outgoing`] counts it, and the brain cuts off the peer
-//! that has most of it.
+//! that has most of it. One that was closed has [`DRAIN_TIME_MAX`] for what waits, and its connection has its place
+//! among all until its thread has ended.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use yonder_identity::Stream;
+
+use crate::peers::Counted;
 
 /// Most bytes that wait for one peer: two of the longest lines.
 pub(crate) const OUT_BYTES_MAX: usize = 8 << 20;
 /// Most bytes that wait for all peers.
 pub(crate) const OUT_ALL_BYTES_MAX: usize = 64 << 20;
+/// How long all that waits may take to be sent once it is closed.
+const DRAIN_TIME_MAX: Duration = Duration::from_secs(5);
 /// Stack of a thread that only writes.
 const WRITER_STACK_BYTES: usize = 128 << 10;
 
@@ -29,13 +35,26 @@ impl Outgoing {
     }
 }
 
-/// Lines on their way to a peer. When it is dropped what waits is sent, and the connection ends.
+/// Lines on their way to a peer.
 #[derive(Debug)]
 pub(crate) struct Outbox {
     stream: Stream,
-    lines: Option<Sender<Line>>,
+    state: State,
     waiting: Arc<AtomicUsize>,
     all: Outgoing,
+    place: Counted,
+}
+
+#[derive(Debug)]
+enum State {
+    /// Nothing was sent.
+    Unused,
+    /// A thread writes.
+    Open(Sender<Line>),
+    /// It writes what waits, and ends the connection.
+    Closing(Instant),
+    /// The connection has ended; nothing is sent any more.
+    Cut,
 }
 
 /// A line that counts for as long as it waits.
@@ -54,8 +73,8 @@ impl Drop for Line {
 }
 
 impl Outbox {
-    pub(crate) fn new(stream: Stream, all: Outgoing) -> Self {
-        Self { stream, lines: None, waiting: Arc::default(), all }
+    pub(crate) fn new(stream: Stream, all: Outgoing, place: Counted) -> Self {
+        Self { stream, state: State::Unused, waiting: Arc::default(), all, place }
     }
 
     /// Bytes that wait.
@@ -63,15 +82,21 @@ impl Outbox {
         self.waiting.load(Ordering::Relaxed)
     }
 
-    /// Sends a line, at once or later. An error if too much waits, or there is no thread: then the peer is of no use.
+    /// Whether lines may be sent: it is neither closed nor cut.
+    pub(crate) fn is_open(&self) -> bool {
+        matches!(self.state, State::Unused | State::Open(_))
+    }
+
+    /// Sends a line, at once or later, if it is open. An error if too much waits, or there is no thread: then the peer
+    /// is of no use.
     pub(crate) fn send(&mut self, bytes: Vec<u8>) -> io::Result<()> {
         if self.waiting() + bytes.len() > OUT_BYTES_MAX {
             return Err(io::Error::other("it does not read what it is sent"));
         }
-        let lines = match &self.lines {
-            Some(lines) => lines,
-            None => self.lines.insert(start(&self.stream)?),
-        };
+        if let State::Unused = self.state {
+            self.state = State::Open(start(&self.stream, self.place.clone())?);
+        }
+        let State::Open(lines) = &self.state else { return Ok(()) };
         self.waiting.fetch_add(bytes.len(), Ordering::Relaxed);
         self.all.0.fetch_add(bytes.len(), Ordering::Relaxed);
         let line = Line { bytes, waiting: Arc::clone(&self.waiting), all: self.all.clone() };
@@ -81,25 +106,39 @@ impl Outbox {
     }
 
     /// Ends the connection now; what waits is lost.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn cut(&mut self) {
         let _ = self.stream.shutdown();
+        self.state = State::Cut;
     }
-}
 
-impl Drop for Outbox {
-    fn drop(&mut self) {
-        // A thread that writes ends the connection itself, when all is sent.
-        if self.lines.is_none() {
-            self.cut();
+    /// Ends the connection when what waits is sent. [`Outbox::drains`] must be asked from then on.
+    pub(crate) fn close(&mut self) {
+        match self.state {
+            State::Unused => self.cut(),
+            State::Open(_) => self.state = State::Closing(Instant::now()),
+            State::Closing(_) | State::Cut => {}
         }
     }
+
+    /// Whether something still waits after the end; it is cut off once it has waited for too long.
+    pub(crate) fn drains(&mut self) -> bool {
+        if let State::Closing(since) = self.state
+            && since.elapsed() > DRAIN_TIME_MAX
+        {
+            self.cut();
+        }
+        self.waiting() > 0
+    }
 }
 
-fn start(stream: &Stream) -> io::Result<Sender<Line>> {
+fn start(stream: &Stream, place: Counted) -> io::Result<Sender<Line>> {
     let (lines, inbox) = mpsc::channel();
     let stream = stream.clone();
     let writer = thread::Builder::new().name("yonder-write".to_owned()).stack_size(WRITER_STACK_BYTES);
-    writer.spawn(move || write_lines(&stream, &inbox))?;
+    writer.spawn(move || {
+        let _place = place;
+        write_lines(&stream, &inbox);
+    })?;
     Ok(lines)
 }
 
@@ -120,6 +159,8 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
 
     use super::*;
+    use crate::desk::Party;
+    use crate::peers::Peers;
 
     fn pair() -> (TcpStream, Stream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -127,17 +168,22 @@ mod tests {
         (there, listener.accept().unwrap().0.into())
     }
 
+    fn place(peers: &Peers) -> Counted {
+        peers.admit(Party::Member("a".to_owned())).unwrap()
+    }
+
     /// The one who sends is never kept: it is told when too much waits.
     #[test]
     fn a_peer_that_does_not_read_keeps_no_one() {
         let (there, here) = pair();
         let all = Outgoing::default();
-        let mut outbox = Outbox::new(here, all.clone());
+        let mut outbox = Outbox::new(here, all.clone(), place(&Peers::default()));
         let line = vec![b'x'; 1 << 20];
         let sent = (0..1000).take_while(|_| outbox.send(line.clone()).is_ok()).count();
         assert!((8..1000).contains(&sent), "{sent}");
         assert!(outbox.waiting() <= OUT_BYTES_MAX && all.0.load(Ordering::Relaxed) <= OUT_BYTES_MAX);
         outbox.cut();
+        assert!(!outbox.is_open(), "no line is made for it");
         drop((outbox, there));
         while all.0.load(Ordering::Relaxed) > 0 {
             thread::yield_now();
@@ -147,13 +193,53 @@ mod tests {
     #[test]
     fn what_was_sent_before_the_end_arrives() {
         let (mut there, here) = pair();
-        let mut outbox = Outbox::new(here, Outgoing::default());
+        let mut outbox = Outbox::new(here, Outgoing::default(), place(&Peers::default()));
         for _ in 0..3 {
             outbox.send(vec![b'x'; 1 << 20]).unwrap();
         }
-        drop(outbox);
+        outbox.close();
         let mut got = Vec::new();
         there.read_to_end(&mut got).unwrap();
         assert_eq!(got.len(), 3 << 20);
+    }
+
+    /// One that is closed while more waits than sockets have room for, and that nobody reads.
+    fn full(all: &Outgoing, peers: &Peers) -> (TcpStream, Outbox) {
+        let (there, here) = pair();
+        let mut outbox = Outbox::new(here, all.clone(), place(peers));
+        while outbox.send(vec![b'x'; 1 << 20]).is_ok() {}
+        outbox.close();
+        (there, outbox)
+    }
+
+    /// Ends of connections once gave back their places while threads still wrote to them.
+    #[test]
+    fn a_connection_has_its_place_until_nothing_is_written_to_it() {
+        let (all, peers) = (Outgoing::default(), Peers::default());
+        let (there, outbox) = full(&all, &peers);
+        drop(outbox);
+        assert_eq!(peers.all(), 1);
+        drop(there);
+        while peers.all() > 0 {
+            thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn what_is_closed_is_sent_within_a_time_and_nothing_more() {
+        let (all, peers) = (Outgoing::default(), Peers::default());
+        let (_there, mut outbox) = full(&all, &peers);
+        assert!(outbox.drains() && !outbox.is_open());
+        let waits = outbox.waiting();
+        outbox.send(vec![b'x']).unwrap_or(());
+        assert!(outbox.waiting() <= waits);
+        let State::Closing(since) = &mut outbox.state else { panic!("{outbox:?}") };
+        *since = since.checked_sub(2 * DRAIN_TIME_MAX).unwrap();
+        let begun = Instant::now();
+        while outbox.drains() {
+            assert!(begun.elapsed() < 4 * DRAIN_TIME_MAX, "it is not cut off");
+            thread::yield_now();
+        }
+        assert_eq!(all.0.load(Ordering::Relaxed), 0);
     }
 }

@@ -1,5 +1,7 @@
 //! [`Peers`]: how many connections each [`Party`] has, so that a few have not all of them.
 
+use std::sync::Arc;
+
 use yonder_board::Share;
 
 use crate::desk::Party;
@@ -14,10 +16,10 @@ const SHARE: Share = Share { places_max: PEERS_MAX, of_one_max: PEERS_MAX / 2, f
 #[derive(Clone, Debug)]
 pub(crate) struct Peers(Pool);
 
-/// One connection of a party, until it is dropped.
-#[derive(Debug)]
+/// One connection of a party, until all clones are dropped: those of its reader, and of its writer.
+#[derive(Clone, Debug)]
 pub(crate) struct Counted {
-    _place: Part,
+    _place: Arc<Part>,
 }
 
 impl Default for Peers {
@@ -31,7 +33,7 @@ impl Peers {
     pub(crate) fn admit(&self, party: Party) -> Result<Counted, String> {
         let mut place = self.0.part_of(party.clone());
         match place.grow_to(1) {
-            Ok(()) => Ok(Counted { _place: place }),
+            Ok(()) => Ok(Counted { _place: Arc::new(place) }),
             Err(Full { taken, own }) => {
                 Err(format!("{party} has {own} of {taken} connections already: end some first"))
             }
