@@ -15,8 +15,6 @@ use crate::messages::FromController;
 
 /// Shortest time for one address of a name: the system knows no shorter one.
 const CONNECT_MIN: Duration = Duration::from_millis(1);
-/// Handshakes at a time. One of a host that has fewer than others takes the place of one of theirs.
-pub(crate) const HANDSHAKES_MAX: usize = 256;
 
 /// Why there is no connection.
 #[derive(Debug)]
@@ -89,8 +87,8 @@ pub(crate) struct Visit {
 }
 
 impl Door {
-    pub(crate) fn new(credential: Option<Arc<Credential>>) -> Self {
-        Self { credential, places: Places::new(HANDSHAKES_MAX) }
+    pub(crate) fn new(credential: Option<Arc<Credential>>, handshakes_max: usize) -> Self {
+        Self { credential, places: Places::new(handshakes_max) }
     }
 
     /// Whether names are asked for.

@@ -18,6 +18,7 @@ mod brain;
 mod client;
 mod desk;
 mod door;
+mod limits;
 mod lines;
 mod link;
 mod messages;

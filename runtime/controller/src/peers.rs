@@ -7,10 +7,10 @@ use yonder_board::Share;
 use crate::desk::Party;
 use crate::pool::{Full, Part, Pool};
 
-/// Most connections at a time.
-pub(crate) const PEERS_MAX: usize = 4096;
-/// One party has half of them at most, and the last quarter is for those with few.
-const SHARE: Share = Share { places_max: PEERS_MAX, of_one_max: PEERS_MAX / 2, few_max: 16 };
+/// A party has few connections if it has no more, or fewer where there are few places.
+const FEW_MAX: usize = 16;
+/// Places for one of the few.
+const PLACES_PER_FEW: usize = 64;
 
 /// The connections that there are; clones share them.
 #[derive(Clone, Debug)]
@@ -22,13 +22,13 @@ pub(crate) struct Counted {
     _place: Arc<Part>,
 }
 
-impl Default for Peers {
-    fn default() -> Self {
-        Self(Pool::new(SHARE))
-    }
-}
-
 impl Peers {
+    /// So many places: one party has half of them at most, and the last quarter is for those with few.
+    pub(crate) fn new(peers_max: usize) -> Self {
+        let few_max = (peers_max / PLACES_PER_FEW).clamp(1, FEW_MAX);
+        Self(Pool::new(Share { places_max: peers_max, of_one_max: peers_max.div_ceil(2), few_max }))
+    }
+
     /// Counts another connection of a party, or says why there is none.
     pub(crate) fn admit(&self, party: Party) -> Result<Counted, String> {
         let mut place = self.0.part_of(party.clone());
@@ -44,6 +44,13 @@ impl Peers {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::limits::PEERS_MAX;
+
+    impl Default for Peers {
+        fn default() -> Self {
+            Self::new(PEERS_MAX)
+        }
+    }
 
     impl Peers {
         pub(crate) fn all(&self) -> usize {
@@ -74,5 +81,18 @@ mod tests {
         drop(few);
         drop(held);
         assert_eq!(peers.all(), 0);
+    }
+
+    #[test]
+    fn one_has_half_of_fewer_places_too() {
+        for (peers_max, own_max, few_max) in [(720, 360, 11), (128, 64, 2), (1, 1, 1)] {
+            let peers = Peers::new(peers_max);
+            let admitted = |name| std::iter::from_fn(|| peers.admit(named(name)).ok()).collect::<Vec<_>>();
+            let first = admitted("a");
+            assert_eq!(first.len(), own_max);
+            let (second, third) = (admitted("b"), admitted("c"));
+            assert_eq!(first.len() + second.len(), (peers_max - peers_max / 4).max(own_max));
+            assert_eq!(third.len(), few_max.min(peers_max - own_max));
+        }
     }
 }

@@ -15,6 +15,7 @@ use yonder_placement::{ClusterId, Config, ConfigError, Controller, RestoreError}
 use crate::brain::{Brain, PeerId};
 use crate::desk::{Desk, Mouth, Party};
 use crate::door::{Door, Visit};
+use crate::limits::Limits;
 use crate::lines::{Allowance, LINE_TIME_MAX, LineReader, LongLines, Speaker, is_timeout, send_line};
 use crate::messages::{FromController, ToController};
 use crate::peers::{Counted, Peers};
@@ -95,7 +96,8 @@ impl ControllerServer {
         let controller = Controller::restore(config, ClusterId(StdRng::from_os_rng().random()), records, 0)?;
         let desk = Desk::default();
         let inbox = desk.inbox();
-        let door = Door::new(credential);
+        let limits = Limits::of_process();
+        let door = Door::new(credential, limits.handshakes_max);
         let brain = Brain::new(controller, store, config, door.clone(), Instant::now());
         let stopping = Arc::new(AtomicBool::new(false));
         let on_end = EndGuard { stopping: Arc::clone(&stopping), address };
@@ -105,7 +107,8 @@ impl ControllerServer {
         };
         let brain = thread::Builder::new().name("yonder-controller".to_owned()).spawn(think).map_err(failed)?;
         let (stops, long_lines) = (Arc::clone(&stopping), LongLines::default());
-        let acceptor = Acceptor { listener, stopping: stops, desk: desk.clone(), door, long_lines };
+        let peers = Peers::new(limits.peers_max);
+        let acceptor = Acceptor { listener, stopping: stops, desk: desk.clone(), door, peers, long_lines };
         let accept = thread::Builder::new().name("yonder-accept".to_owned()).spawn(move || acceptor.run());
         let acceptor = Some(accept.map_err(failed)?);
         Ok(Self { address, stopping, desk, brain: Mutex::new(Some(brain)), acceptor })
@@ -171,19 +174,19 @@ struct Acceptor {
     stopping: Arc<AtomicBool>,
     desk: Desk,
     door: Door,
+    peers: Peers,
     long_lines: LongLines,
 }
 
 impl Acceptor {
     fn run(self) {
-        let peers = Peers::default();
         for number in 0.. {
             let accepted = self.listener.accept();
             if self.stopping.load(Ordering::Acquire) {
                 return;
             }
             match accepted {
-                Ok((stream, from)) => self.serve(PeerId(number), stream, Host::of(from.ip()), &peers),
+                Ok((stream, from)) => self.serve(PeerId(number), stream, Host::of(from.ip())),
                 // A connection that ended before it was accepted, or no descriptor is free: others may end soon.
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
@@ -194,9 +197,9 @@ impl Acceptor {
     }
 
     /// Starts the reader of a connection. A connection too many, or a broken one, is dropped.
-    fn serve(&self, id: PeerId, stream: TcpStream, source: Host, peers: &Peers) {
+    fn serve(&self, id: PeerId, stream: TcpStream, source: Host) {
         // Those whose names are asked for take a place once they are known: else strangers would have all places.
-        let counted = if self.door.asks() { None } else { Some(peers.admit(Party::Host(source))) };
+        let counted = if self.door.asks() { None } else { Some(self.peers.admit(Party::Host(source))) };
         if let Some(Err(cause)) = counted {
             tracing::warn!(%source, "a connection was refused: {cause}");
             return;
@@ -216,7 +219,7 @@ impl Acceptor {
             id,
             source,
             door: self.door.clone(),
-            peers: peers.clone(),
+            peers: self.peers.clone(),
             long_lines: self.long_lines.clone(),
             desk: self.desk.clone(),
         };
