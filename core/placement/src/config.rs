@@ -53,7 +53,7 @@ impl Default for Config {
             overcommit_percent: 150,
             pressure_high_percent: 90,
             pressure_low_percent: 80,
-            set_spares: 2,
+            set_spares: 1,
             moves_max: 2,
             move_retry: 5_000_000_000,
             spaces_per_maker_max: 4096,
@@ -86,7 +86,7 @@ impl Config {
             return wrong("memory pressure must begin at 100 % or less, and end no higher than it begins");
         }
         if self.set_spares > SET_SPARES_MAX {
-            return wrong("a set with more than 22 spare nodes is none: type 2, or more to rebuild faster");
+            return wrong("a set with more than 22 spare nodes is none: type 1, or more to rebuild faster");
         }
         if self.moves_max == 0 {
             return wrong("no move at a time means that no node can be drained: type 1 or more");

@@ -124,6 +124,11 @@ impl Fullness {
         (load.spoken_for() << 32) / i128::from(load.memory.max(1))
     }
 
+    /// The share of the node's memory that some bytes are, in the same parts.
+    pub(crate) fn share_of(&self, node: NodeId, bytes: u64) -> i128 {
+        (i128::from(bytes) << 32) / i128::from(self.loads[&node].memory.max(1))
+    }
+
     /// The node for a new region: the emptiest one that has room, so that a space spreads over all nodes.
     pub(crate) fn node_for(&self, region: u32, bytes: u64) -> Option<NodeId> {
         let with_room = self.loads.iter().filter(|(_, load)| load.has_room(region, bytes, self.config.region_bytes));

@@ -16,13 +16,24 @@ use crate::message::{Answer, Command, NodeReport, PlacesWanted, Refusal, Registr
 use crate::names::{NodeId, Pid};
 use crate::place::Placing;
 use crate::record::{Duty, NodeRecord, Record, RecordKey, RegionRecord};
-use crate::sets::{Member, coding_sets, free_seat};
+use crate::sets::{Candidate, Member, coding_sets, emptiest, free_seat};
 use crate::{APART_PER_REQUEST_MAX, AVOIDED_PER_REQUEST_MAX, PLACES_PER_REQUEST_MAX};
 
 /// Closeness of a node and itself: more than that of any nodes that one request can name.
 pub(crate) const SAME_NODE: u32 = 1 << 16;
 /// Most regions that a node is told to drop for one report: the next one names the others again.
 const DROPS_PER_REPORT_MAX: usize = 256;
+
+/// What nodes are picked for.
+struct Order<'a> {
+    /// A number that no other group has.
+    group: u64,
+    places: u32,
+    /// Bytes of each place.
+    bytes: u64,
+    /// Nodes that have places of the group already.
+    beside: &'a [NodeId],
+}
 
 /// Nodes of one set for places of a group, how close they are, and what shares of their memory are spoken for.
 struct Picked {
@@ -168,24 +179,21 @@ impl Controller {
         }
         let with_room = usable.into_iter().filter(|node| fullness.has_room(*node, last, bytes)).collect();
         let beside = self.beside(pid, wanted);
-        self.choose(&with_room, wanted.places, &beside, &fullness).ok_or(Refusal::NoRoom { bytes: wanted.bytes })
+        let group = u64::from(pid.0) << 32 | u64::from(last);
+        let order = Order { group, places: wanted.places, bytes, beside: &beside };
+        self.choose(&with_room, &order, &fullness).ok_or(Refusal::NoRoom { bytes: wanted.bytes })
     }
 
     /// The emptiest nodes with room of one set: of that in which they are least together with one another and with
     /// those `beside`, then of the one that has most of those, then of the emptiest. If no set has room, of all nodes.
-    fn choose(
-        &self,
-        with_room: &BTreeSet<NodeId>,
-        places: u32,
-        beside: &[NodeId],
-        fullness: &Fullness,
-    ) -> Option<Chosen> {
+    fn choose(&self, with_room: &BTreeSet<NodeId>, order: &Order<'_>, fullness: &Fullness) -> Option<Chosen> {
+        let Order { beside, places, .. } = *order;
         let all = u32::try_from(beside.len()).unwrap_or(u32::MAX).saturating_add(places);
         // One place alone fails with its node, in whatever set.
         let sets = if all == 1 { Vec::new() } else { self.sets_for(all) };
         let in_set = sets.iter().filter_map(|set| {
             let candidates: Vec<NodeId> = set.iter().filter(|node| with_room.contains(node)).copied().collect();
-            let picked = self.pick(&candidates, places, beside, fullness)?;
+            let picked = self.pick(&candidates, order, fullness)?;
             let elsewhere = beside.iter().filter(|node| !set.contains(node)).count();
             Some(((picked.closeness, elsewhere, picked.share), picked.nodes))
         });
@@ -193,7 +201,7 @@ impl Controller {
             return Some(Chosen { nodes, is_in_set: elsewhere < beside.len().max(1) });
         }
         let candidates: Vec<NodeId> = with_room.iter().copied().collect();
-        let picked = self.pick(&candidates, places, beside, fullness)?;
+        let picked = self.pick(&candidates, order, fullness)?;
         Some(Chosen { nodes: picked.nodes, is_in_set: all == 1 })
     }
 
@@ -256,16 +264,23 @@ impl Controller {
 
     /// So many of `nodes`, each as little together with the others and with those `beside` as can be, and of those the
     /// emptiest.
-    fn pick(&self, nodes: &[NodeId], count: u32, beside: &[NodeId], fullness: &Fullness) -> Option<Picked> {
+    fn pick(&self, nodes: &[NodeId], order: &Order<'_>, fullness: &Fullness) -> Option<Picked> {
+        let Order { beside, .. } = order;
         let mut picked = Picked { nodes: beside.to_vec(), closeness: 0, share: 0 };
-        for _ in 0..count {
+        for _ in 0..order.places {
             let left = nodes.iter().filter(|node| !picked.nodes[beside.len()..].contains(node));
-            let with_cost =
-                left.map(|node| (self.closeness(*node, &picked.nodes), fullness.share_spoken_for(*node), *node));
-            let (closeness, share, node) = with_cost.min()?;
-            picked.nodes.push(node);
+            let close: Vec<(u32, NodeId)> = left.map(|node| (self.closeness(*node, &picked.nodes), *node)).collect();
+            let closeness = close.iter().map(|(close, _)| *close).min()?;
+            let candidate = |node| Candidate {
+                node,
+                load: fullness.share_spoken_for(node),
+                slack: fullness.share_of(node, order.bytes / 4),
+            };
+            let least_close = close.iter().filter(|(close, _)| *close == closeness).map(|(_, node)| candidate(*node));
+            let next = emptiest(&least_close.collect::<Vec<_>>(), order.group)?;
+            picked.nodes.push(next.node);
             picked.closeness += closeness;
-            picked.share += share;
+            picked.share += next.load;
         }
         picked.nodes.drain(..beside.len());
         Some(picked)

@@ -93,6 +93,32 @@ pub fn coding_sets(members: &[Member<'_>], places: u32, spares: u32) -> Vec<Vec<
     sets.into_iter().map(|set| set.into_iter().map(|member| member.node).collect()).collect()
 }
 
+/// A node that may have the next place of a group.
+#[derive(Clone, Copy, Debug)]
+pub struct Candidate {
+    /// The node.
+    pub node: NodeId,
+    /// How full it is.
+    pub load: i128,
+    /// How much fuller than the emptiest it may be and still count as one: a quarter of what is to be placed.
+    pub slack: i128,
+}
+
+/// The emptiest of some nodes. Of several it is another one for each `group`: nodes that had the last group together
+/// are as full as one another, and would have all others together too, so that one alone had to rebuild the other.
+#[must_use]
+pub fn emptiest(candidates: &[Candidate], group: u64) -> Option<Candidate> {
+    let least = candidates.iter().map(|candidate| candidate.load).min()?;
+    let as_empty = candidates.iter().filter(|candidate| candidate.load <= least + candidate.slack);
+    as_empty.min_by_key(|candidate| (turn(candidate.node, group), candidate.node)).copied()
+}
+
+/// An order of nodes that is another one for each group.
+fn turn(node: NodeId, group: u64) -> u64 {
+    let mixed = (node.0 ^ group.rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9) >> 16
+}
+
 /// How many of some nodes are in different domains of the narrowest level.
 fn distinct(members: &[Member<'_>]) -> usize {
     let mut seen = std::collections::BTreeSet::new();

@@ -81,7 +81,7 @@ pub(crate) struct ServeArgs {
     pub(crate) region_size: u64,
     /// Nodes that a set has more than a page has places, at least: copies of pages are kept within few sets of nodes.
     /// Fewer lose less when many nodes fail at once, more rebuild faster
-    #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = 2)]
+    #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = 1)]
     pub(crate) set_spares: u32,
     /// How long a node may be silent before its memory is taken for lost
     #[arg(long, help_heading = SERVER, value_name = "TIME", default_value = "3s", value_parser = positive_duration)]
