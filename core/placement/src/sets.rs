@@ -12,6 +12,8 @@
 //!
 //! All is pure: the same seats make the same sets. `group` chooses among them.
 
+pub mod odds;
+
 use std::collections::BTreeMap;
 
 use crate::domains::Domains;

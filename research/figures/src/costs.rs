@@ -7,6 +7,7 @@
 pub mod adios;
 pub mod clio;
 pub mod dilos;
+pub mod hydra;
 pub mod lightswap;
 pub mod testbed;
 pub mod yonder;
@@ -82,6 +83,7 @@ const GROUPS: &[(&str, &[Cost])] = &[
     ("dilos", dilos::ALL),
     ("lightswap", lightswap::ALL),
     ("clio", clio::ALL),
+    ("hydra", hydra::ALL),
     ("yonder", yonder::ALL),
 ];
 

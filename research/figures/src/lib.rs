@@ -17,6 +17,7 @@ mod clio;
 pub mod costs;
 mod dilos;
 mod figure;
+mod hydra;
 mod lightswap;
 
 pub use figure::{Cell, Check, Column, Figure, Outcome, Run, Table};
@@ -44,6 +45,7 @@ pub const FIGURES: &[Figure] = &[
     clio::FIG8,
     clio::FIG13,
     clio::NODES,
+    hydra::FIGURE,
 ];
 
 /// The figure of that name.
