@@ -106,6 +106,11 @@ impl Entry {
         kept.into_iter().flatten()
     }
 
+    /// Where a place is that is at a node, if there is one.
+    pub(super) fn address_at(&self, node: NodeIndex) -> Option<Address> {
+        self.kept().filter(|kept| kept.address.node == node).find_map(|kept| self.address(kept.place))
+    }
+
     /// Where a place is; `None` if it was given up.
     #[inline]
     pub(super) fn address(&self, place: Place) -> Option<Address> {

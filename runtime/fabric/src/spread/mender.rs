@@ -2,13 +2,14 @@
 //!
 //! It reads a page where it is current and writes it where it is not, some pages at a time. A write of the program
 //! meanwhile makes the copy void, and the page is looked at again later. Pages that are at the fewest places come
-//! first.
+//! first. It also asks nodes that nobody else asks, so that one that ends is noticed, and one that is back ([`Probe`]).
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_mapping::Mapping;
+use yonder_protect::health::State;
 use yonder_protect::mend::{Next, Plan, Progress, Rate};
 use yonder_protect::{Group, MendEnd, MendTicket, Place, Slot};
 use yonder_units::{FrameIndex, Nanos, Narrow, PAGE_BYTES};
@@ -38,6 +39,17 @@ const REST_NANOS: Nanos = 20_000_000;
 /// Words that are looked at in one step, so that answers do not wait for long.
 const WORDS_PER_STEP: usize = 1 << 14;
 
+/// How often a node is asked that answers others, or is asked nothing.
+const PROBE_EACH: Nanos = 1_000_000_000;
+/// The name of what is asked of a node, behind those of mends.
+const PROBE: u64 = 1 << 62;
+
+/// What is asked of a node to know whether it answers: a page that it has, which nobody looks at.
+struct Probe {
+    is_under_way: bool,
+    next_at: Nanos,
+}
+
 /// A page under way.
 struct Mend {
     at: AreaPage<Entry>,
@@ -58,6 +70,8 @@ pub(super) struct Mender {
     /// Tells the uses of a frame apart.
     uses: u64,
     unsettled: Unsettled,
+    /// By the numbers of nodes.
+    probes: Vec<Probe>,
     plan: Plan,
     rate: Rate,
     progress: Progress,
@@ -78,7 +92,8 @@ impl Borrow<Group> for Held {
 
 impl Mender {
     pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, FabricError> {
-        let frames = Mapping::anonymous(DEPTH * PAGE_BYTES);
+        // One more for probes.
+        let frames = Mapping::anonymous((DEPTH + 1) * PAGE_BYTES);
         let frames = frames.map_err(|error| FabricError::System { url: String::new(), cause: error.to_string() })?;
         Ok(Self {
             shared: Arc::clone(shared),
@@ -86,6 +101,7 @@ impl Mender {
             under_way: std::array::from_fn(|_| None),
             uses: 0,
             unsettled: Unsettled::new(DEPTH),
+            probes: Vec::new(),
             plan: Plan::default(),
             rate: Rate::new(RATE_FLOOR, RATE_CEILING),
             progress: Progress::default(),
@@ -100,9 +116,12 @@ impl Mender {
         let now = yonder_clock::now();
         self.lanes.poll(now);
         while let Some((id, end)) = self.lanes.take_ended(now) {
-            let frame = (id.0 % DEPTH as u64).narrow_usize();
-            self.arrive(frame, end, now);
+            match id.0.checked_sub(PROBE) {
+                Some(node) => self.end_probe(NodeIndex(node.narrow_u16()), end),
+                None => self.arrive((id.0 % DEPTH as u64).narrow_usize(), end, now),
+            }
         }
+        self.probe(now);
         self.give_up_late(now);
         self.unsettled.settle(&self.lanes, self.shared.pid());
         self.measure(now);
@@ -115,6 +134,41 @@ impl Mender {
         }
         let is_busy = self.under_way.iter().any(Option::is_some) || now >= self.rest_until;
         Pace::After(if is_busy { AWAIT } else { REST })
+    }
+
+    /// Asks nodes whether they are there.
+    fn probe(&mut self, now: Nanos) {
+        for node in 0..self.shared.nodes.len() {
+            if node == self.probes.len() {
+                self.probes.push(Probe { is_under_way: false, next_at: now + PROBE_EACH });
+            }
+            let (probe, index) = (&mut self.probes[node], NodeIndex(node.narrow_u16()));
+            let health = &self.shared.nodes.get(index).health;
+            let is_due = now >= probe.next_at || health.wants_probe(now);
+            if probe.is_under_way || !is_due || health.state() == State::Lost {
+                continue;
+            }
+            probe.next_at = now + PROBE_EACH;
+            let list = self.shared.areas.all();
+            let address = list.iter().find_map(|area| area.table.address_at(index));
+            if let Some(address) = address {
+                let into = ReadInto::Frame(FrameIndex(DEPTH.narrow_u32()));
+                let read = PageRead { from: address.page(0), into, vector: Vector::WHOLE };
+                let posted = self.lanes.post(index, WorkId(PROBE + node as u64), Posted::Read(read), now);
+                probe.is_under_way = posted == Some(Ok(()));
+            }
+        }
+    }
+
+    /// A node has answered, or is out of reach: what it no longer has is asked for at the controller.
+    fn end_probe(&mut self, node: NodeIndex, end: End) {
+        self.probes[usize::from(node.0)].is_under_way = false;
+        if end != End::Done {
+            for area in self.shared.areas.all().iter() {
+                let slots = area.table.kept().filter(|kept| kept.address.node == node).map(|kept| kept.place.slot);
+                self.shared.doubt(&area.table, slots.collect());
+            }
+        }
     }
 
     /// Notes what the program itself moves, and how far mending is.

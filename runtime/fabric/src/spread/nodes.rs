@@ -93,6 +93,11 @@ impl Nodes {
         Ok(NodeIndex((list.len() - 1).narrow_u16()))
     }
 
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.list.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
     /// The node with this number.
     pub(super) fn get(&self, index: NodeIndex) -> Arc<Node> {
         Arc::clone(&self.list.read().unwrap_or_else(PoisonError::into_inner)[usize::from(index.0)])

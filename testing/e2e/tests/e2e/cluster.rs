@@ -68,6 +68,17 @@ impl Cluster {
         ended.objects()
     }
 
+    /// Asks for a node until it is as it should be, or too long.
+    pub(crate) fn wait_until(&self, node: &str, is_right: impl Fn(Option<&Value>) -> bool) -> bool {
+        let deadline = Instant::now() + TIMEOUT;
+        while Instant::now() < deadline {
+            if is_right(self.view(node).as_ref()) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Asks for a node until it is as it should be.
     fn until(&self, node: &str, what: &str, is_right: impl Fn(&Value) -> bool) -> Value {
         let deadline = Instant::now() + TIMEOUT;

@@ -1,9 +1,12 @@
 //! Servers whose pages are on the nodes of a controller (`yonder://`): a space larger than any node, of which a node
-//! is drained, and the controller killed, without a client that notices.
+//! is drained, and the controller killed, without a client that notices; and with copies, nodes that are killed or
+//! stand still.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
+use rustix::process::Signal;
 use yonder_e2e::{Client, Content, Process};
 
 use crate::cluster::Cluster;
@@ -50,4 +53,50 @@ fn a_server_on_many_nodes_goes_on_while_one_is_drained_and_the_controller_starts
     // What is left of the four is room for three: all is there still.
     let ended = server.stop();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+/// Reads and writes all items in turn until told to stop; none may be wrong, missing or refused.
+fn use_all(server: SocketAddr, is_done: &AtomicBool) {
+    let mut client = Client::connect(server);
+    let mut rounds = 0;
+    while !is_done.load(Ordering::Acquire) || rounds == 0 {
+        client.verify(&CONTENT, (rounds % 10..CONTENT.keys).step_by(10), 1);
+        client.fill(&CONTENT, ((rounds + 3) % 10..CONTENT.keys).step_by(20), 1);
+        rounds += 1;
+    }
+}
+
+fn a_node_fails(signal: Signal) {
+    let cluster = Cluster::start();
+    let mut nodes: Vec<Process> = (0..8).map(|_| cluster.node("tcp")).collect();
+    let server = server(&cluster, &format!("{}?copies=2", far(&cluster)));
+    let is_done = AtomicBool::new(false);
+    thread::scope(|scope| {
+        let (is_done, address) = (&is_done, server.address());
+        let user = scope.spawn(move || use_all(address, is_done));
+        let failing = nodes.pop().expect("there are some");
+        let url = failing.url("tcp");
+        failing.signal(signal);
+        // Regions that it had are the group's others' by then, and it is not asked for them any more.
+        let lost = cluster.wait_until(&url, |view| view.is_none_or(|view| view["regions"] == 0));
+        is_done.store(true, Ordering::Release);
+        user.join().expect("nothing was lost");
+        assert!(lost, "the node's regions were not given up");
+        if signal == Signal::STOP {
+            failing.signal(Signal::CONT);
+        }
+    });
+    Client::connect(server.address()).verify(&CONTENT, 0..CONTENT.keys, 1);
+    let ended = server.stop();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
+
+#[test]
+fn a_node_that_is_killed_is_not_noticed_where_there_are_copies() {
+    a_node_fails(Signal::KILL);
+}
+
+#[test]
+fn a_node_that_stands_still_is_not_noticed_where_there_are_copies() {
+    a_node_fails(Signal::STOP);
 }
