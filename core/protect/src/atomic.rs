@@ -1,7 +1,8 @@
-//! The atomic types of groups: the standard library's, or loom's in a build with `--cfg yonder_loom`.
+//! The atomic types of groups and of nodes' health: the standard library's, or loom's in a build with
+//! `--cfg yonder_loom`.
 //!
 //! With loom's, the models (`cargo xtask loom`) try every interleaving, and every value that a load may see.
-//! Neighbours: `group`, `page`, `sweep` and `counts` are built on them; `health` keeps the standard types.
+//! Neighbours: `group`, `page`, `sweep`, `counts` and `health` are built on them; `group` and `health` have the models.
 
 #[cfg(yonder_loom)]
 pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};

@@ -18,9 +18,9 @@
 //!
 //! Who touches what: any queue pair reports, any thread reads the state; one supervisor judges.
 
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
-
 use yonder_units::Nanos;
+
+use crate::atomic::{AtomicU64, Ordering};
 
 /// A node that was silent for so long is suspect: reads avoid it, and writes do not wait for it.
 pub const SUSPECT_AFTER: Nanos = 150_000_000;
@@ -70,7 +70,7 @@ pub enum Others {
 /// See the head of this file.
 #[derive(Debug)]
 pub struct Health {
-    state: AtomicU8,
+    state: AtomicU64,
     /// How long nothing was heard while it was waited for, in nanoseconds.
     silence: AtomicU64,
     /// When a poll added to that last.
@@ -107,7 +107,7 @@ impl State {
 impl Default for Health {
     fn default() -> Self {
         let [silence, polled, heard, probed] = [(); 4].map(|()| AtomicU64::new(0));
-        Self { state: AtomicU8::new(Self::encode(State::Up)), silence, polled, heard, probed }
+        Self { state: AtomicU64::new(Self::encode(State::Up)), silence, polled, heard, probed }
     }
 }
 
@@ -194,7 +194,7 @@ impl Health {
         }
     }
 
-    const fn encode(state: State) -> u8 {
+    const fn encode(state: State) -> u64 {
         match state {
             State::Up => 0,
             State::Suspect => 1,
@@ -215,7 +215,10 @@ pub fn others<'a>(nodes: impl IntoIterator<Item = &'a Health>, without: &Health,
     if others.any(is_heard) { Others::Heard } else { Others::Silent }
 }
 
-#[cfg(test)]
+#[cfg(all(test, yonder_loom))]
+mod model;
+
+#[cfg(all(test, not(yonder_loom)))]
 mod tests {
     use super::*;
 
@@ -308,6 +311,16 @@ mod tests {
         }
         assert!(health.silence() <= 110 * MS, "{}", health.silence());
         assert!(health.silence() >= 90 * MS, "{}", health.silence());
+    }
+
+    #[test]
+    fn polls_that_follow_one_another_closely_write_nothing() {
+        let health = Health::default();
+        health.wait(START);
+        (1..STEP_MIN).step_by(1_000).for_each(|span| health.wait(START + span));
+        assert_eq!(health.silence(), STEP_MAX);
+        health.wait(START + STEP_MIN);
+        assert_eq!(health.silence(), STEP_MAX + STEP_MIN);
     }
 
     #[test]

@@ -270,6 +270,15 @@ mod tests {
     }
 
     #[test]
+    fn a_write_that_is_abandoned_is_not_acknowledged_though_a_place_has_it() {
+        let group = group(Protection::copies(2));
+        let mut write = begin(&group, 0b11);
+        assert_eq!(write.acknowledged(slot(0)).then, WriteNext::Wait);
+        assert_eq!(write.abandon(), step(0b10, WriteNext::Over));
+        assert_eq!((write.finish(&group), group.look(0).current()), (WriteEnd::Unacknowledged, SlotSet::NONE));
+    }
+
+    #[test]
     fn what_was_not_sent_is_neither_done_nor_open() {
         let group = group(Protection::copies(2));
         let mut write = begin(&group, 0b11);
