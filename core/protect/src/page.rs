@@ -219,7 +219,8 @@ impl<R: Rules> Group<R> {
     }
 
     /// A write is not done, and is not acknowledged: it was sent to the slots of `sent`, and may still land at those of
-    /// `unsettled`. Nothing is read of the page where it was sent to, until another write has ended.
+    /// `unsettled`. Nothing is read of the page where it was sent to, until another write has ended; one that had no
+    /// content goes on reading as zeros.
     ///
     /// # Panics
     /// As [`Group::end_write`].
@@ -276,7 +277,8 @@ impl<R: Rules> Group<R> {
             word.begin_mend(to, word.current() | unsettled, needed).filter(|_| view.live().contains(to))
         });
         let Change { after, .. } = begun.ok()?;
-        // As for a write.
+        // As for a write. The slots may be later than the word, other than at a look to read: but no slot becomes
+        // current while the page is copied to another, unless it is written.
         fence(Ordering::SeqCst);
         let view = self.view();
         let slots = after.current() & view.readable();
