@@ -8,7 +8,7 @@ use crate::message::{Refusal, Request};
 use crate::names::Pid;
 
 /// Who asks, as far as the shell has made sure of it.
-#[derive(Clone, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Asker {
     /// A person who runs the cluster: may ask everything.
     Operator,

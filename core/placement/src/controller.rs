@@ -1,11 +1,11 @@
 //! [`Controller`]: events in, actions out. Registration, and leases and their end, are here; requests of clients are in
-//! `requests`, `place` and `group`, what nodes answer in `outcomes`, moves in `migrate`, how far leases of spaces have
-//! run in `leases`.
+//! `requests`, `place` and `group`, what nodes answer in `outcomes`, moves in `migrate`, how far leases have run in
+//! `leases`.
 //!
-//! A request that needs a node to make a space first waits in `waiting`, and is handled from its beginning again when
+//! A request that needs a node to make a space first waits in `waits`, and is handled from its beginning again when
 //! that node has answered or is lost: nothing is decided for it before.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 
 use yonder_units::Nanos;
 
@@ -19,7 +19,8 @@ use crate::names::{ClusterId, MoveId, NodeId, Pid};
 use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, Record, RecordKey};
 use crate::state::State;
 use crate::strays;
-use crate::{NODE_MEMORY_BYTES_MAX, SPACES_ENDED_PER_EVENT_MAX, URL_BYTES_MAX, URLS_MAX, WAITING_MAX};
+use crate::waits::Waits;
+use crate::{NODE_MEMORY_BYTES_MAX, SPACES_ENDED_PER_EVENT_MAX, URL_BYTES_MAX, URLS_MAX};
 
 /// Changes of records at which no further space is ended by the same event: each has one for every node that knows it.
 const CHANGES_OF_ENDS_MAX: usize = 1024;
@@ -105,7 +106,7 @@ pub struct Controller {
     pub(crate) leases: SpaceLeases,
     /// Limits of address spaces of tenants that have shown one since the controller started, and when each was said.
     pub(crate) space_limits: BTreeMap<String, (u64, u32)>,
-    pub(crate) waiting: VecDeque<Waiting>,
+    pub(crate) waiting: Waits,
     pub(crate) actions: Actions,
     /// Groups that got places outside their set since the controller started.
     pub(crate) outside_sets: u64,
@@ -148,7 +149,7 @@ impl Controller {
         let live = state.nodes.keys().map(|node| (*node, Live::silent(lease_until))).collect();
         let usage = state.regions.keys().map(|key| (*key, Usage::default())).collect();
         state.spaces.iter().for_each(|(pid, space)| leases.renew(*pid, space.lease_ms));
-        let (waiting, actions) = (VecDeque::new(), Actions::default());
+        let (waiting, actions) = (Waits::default(), Actions::default());
         let (space_limits, outside_sets) = (BTreeMap::new(), 0);
         let mut restored = Self { config, state, live, usage, leases, space_limits, waiting, actions, outside_sets };
         restored.seat_nodes();
@@ -304,28 +305,6 @@ impl Controller {
         if self.is_connected(node) {
             self.actions.commands.push((node, command));
         }
-    }
-
-    pub(crate) fn wait_for(&mut self, waiting: Waiting) {
-        if self.waiting.len() >= WAITING_MAX {
-            let cause = format!("{WAITING_MAX} requests wait for memory nodes already");
-            self.actions.answers.push((waiting.ticket, Answer::Refused(crate::Refusal::Busy { cause })));
-        } else {
-            self.waiting.push_back(waiting);
-        }
-    }
-
-    /// Handles what waited for the node (and, if given, for this space there) from its beginning again.
-    pub(crate) fn ask_again(&mut self, node: NodeId, pid: Option<Pid>) {
-        for waiting in self.take_waiting(|waiting| waiting.node == node && pid.is_none_or(|pid| pid == waiting.pid)) {
-            self.ask(waiting.ticket, waiting.asker, waiting.request);
-        }
-    }
-
-    pub(crate) fn take_waiting(&mut self, is_meant: impl Fn(&Waiting) -> bool) -> VecDeque<Waiting> {
-        let (meant, others) = self.waiting.drain(..).partition(is_meant);
-        self.waiting = others;
-        meant
     }
 
     fn register(&mut self, facts: Registration, report: &NodeReport, spaces: &[Pid], now: Nanos) {

@@ -47,6 +47,7 @@ mod state;
 mod strays;
 mod tenants;
 mod views;
+mod waits;
 
 #[cfg(test)]
 mod model;

@@ -7,6 +7,7 @@
 //! peer that is no node, and of which nothing has come for long, is cut off too: clients connect again when they ask.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::time::{Duration, Instant};
 
 use yonder_board::TenantLimits;
@@ -288,7 +289,9 @@ impl Brain {
         if let Some(cause) = cause {
             self.send(id, &FromController::TurnedAway { cause });
         }
-        self.tickets.retain(|_, (peer, _)| *peer != id);
+        let (gone, left) = mem::take(&mut self.tickets).into_iter().partition(|(_, (peer, _))| *peer == id);
+        self.tickets = left;
+        self.withdraw(&gone);
         match self.close(id) {
             // A node that has connected anew is not disconnected by the end of its old connection.
             Some(node) if self.nodes.get(&node) == Some(&id) => {
@@ -296,6 +299,13 @@ impl Brain {
                 self.handle(Event::Disconnected(node))
             }
             _ => Ok(()),
+        }
+    }
+
+    /// A client that has gone waits for nothing.
+    fn withdraw(&mut self, gone: &BTreeMap<Ticket, (PeerId, u64)>) {
+        if !gone.is_empty() {
+            self.controller.withdraw(|ticket| gone.contains_key(&ticket));
         }
     }
 

@@ -75,6 +75,58 @@ fn of_why_a_node_refuses_each_who_waits_is_told_the_beginning() {
     }
 }
 
+/// Asks for memory in the name of an address, and says how many of the requests wait.
+fn wait(scene: &mut Scene, pid: Pid, address: &str, count: usize) -> usize {
+    let refused = (0..count).flat_map(|_| {
+        scene.tickets += 1;
+        let place = Request::PlaceRegion { pid, key: keys(1).owner, bytes: 1, avoid: Vec::new() };
+        let asker = Asker::Source(address.to_owned());
+        scene.handle(Event::Asked(Ticket(scene.tickets), asker, place)).answers
+    });
+    let refused = refused.map(|(_, answer)| match answer {
+        Answer::Refused(Refusal::Busy { cause }) => assert!(cause.contains(" requests that wait for memory nodes are")),
+        other => panic!("{other:?}"),
+    });
+    count - refused.count()
+}
+
+/// One who asked much, or who had gone, once had all places for requests that wait.
+#[test]
+fn those_who_wait_have_a_share_each_until_they_go() {
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    let pid = scene.create();
+    assert_eq!(wait(&mut scene, pid, "10.0.0.1", WAITING_MAX), WAITING_MAX / 2);
+    assert_eq!(wait(&mut scene, pid, "10.0.0.2", WAITING_MAX), WAITING_MAX / 4);
+    assert_eq!(wait(&mut scene, pid, "10.0.0.3", 100), 16);
+    let last = scene.tickets;
+    scene.controller.withdraw(|ticket| ticket.0 <= last - 100);
+    assert_eq!(wait(&mut scene, pid, "10.0.0.1", WAITING_MAX), WAITING_MAX / 2);
+    scene.controller.withdraw(|_| true);
+    assert!(scene.controller.waiting.is_empty());
+    let made = scene.handle(Event::Answered(NodeId(1), Outcome::SpaceCreated { pid, capabilities: capabilities(1) }));
+    assert_eq!(made.answers, []);
+}
+
+#[test]
+fn what_waits_and_must_wait_for_another_node_keeps_its_place() {
+    let mut scene = Scene::new();
+    (1..=2).for_each(|node| drop(scene.register(node, 4)));
+    let pid = scene.create();
+    let mut all = wait(&mut scene, pid, "10.0.0.1", 1000);
+    scene.ask(Request::Drain { node: NodeId(1).to_string() });
+    for (address, count) in [("10.0.0.2", 2000), ("10.0.0.3", 72), ("10.0.0.4", 16)] {
+        all += wait(&mut scene, pid, address, count);
+    }
+    assert_eq!(all, WAITING_MAX / 4 * 3 + 16, "who has many gets no more now");
+    scene.pass(config().lease - 1);
+    scene.report(2, 4 * REGION, &[]);
+    let lost = scene.pass(1);
+    assert_eq!((lost.closed, lost.answers), (vec![NodeId(1)], Vec::new()));
+    let made = scene.handle(Event::Answered(NodeId(2), Outcome::SpaceCreated { pid, capabilities: capabilities(2) }));
+    assert_eq!(made.answers.len(), all);
+}
+
 /// The numbers of address spaces of a controller that has made `count`.
 fn numbers(count: usize) -> Vec<Pid> {
     (0..u32::try_from(count).unwrap()).map(|of| Pid(Pid::FIRST.0 + of)).collect()

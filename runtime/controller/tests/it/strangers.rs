@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, FromController, LinkError, MemoryStore, ToController};
 use yonder_identity::{HANDSHAKE_TIMEOUT, Role};
-use yonder_placement::{Config, NodeReport, Pid, Refusal, RegionReport, Request};
+use yonder_placement::{Answer, Config, NodeReport, Pid, Refusal, RegionReport, Request, WAITING_MAX};
 
 use crate::fake::{Cluster, config, until};
 use crate::identities::{Members, Raw, register};
@@ -172,6 +172,33 @@ fn one_program_makes_so_many_spaces_and_others_theirs() {
         plain.client().create_space().unwrap();
     }
     assert!(plain.client().create_space().unwrap_err().to_string().contains("127.0.0.1 has 3 address spaces"));
+}
+
+/// Those who had gone once kept their places among requests that wait for nodes.
+#[test]
+fn requests_of_those_who_have_gone_leave_their_places() {
+    // The node need not speak in time.
+    let config = Config { lease: 1000 * config().lease, ..config() };
+    let cluster = Cluster::new(config, Box::new(MemoryStore::default()));
+    let mut node = Raw::new(cluster.address, None);
+    node.say(&register(1, None));
+    assert!(matches!(node.hear(), FromController::Registered { .. }));
+    let space = cluster.client().create_space().unwrap();
+    // The node never makes it.
+    let place = || Request::PlaceRegion { pid: space.pid, key: space.keys.owner, bytes: 1, avoid: Vec::new() };
+    // Whether one of so many requests is refused, and the connection.
+    let ask = |count: u64| {
+        let mut raw = Raw::new(cluster.address, None);
+        (0..count).for_each(|id| raw.say(&ToController::Ask { id, request: place() }));
+        raw.say(&ToController::Ask { id: count, request: Request::Nodes });
+        let FromController::Answer { answer, .. } = raw.hear() else { panic!("it is turned away") };
+        (matches!(answer, Answer::Refused(Refusal::Busy { .. })), raw)
+    };
+    let most = WAITING_MAX as u64 / 2;
+    let (is_refused, held) = ask(most);
+    assert!(!is_refused && ask(1).0, "half of all is the most that wait for one address");
+    drop(held);
+    until("there is room again", || (!ask(1).0).then_some(()));
 }
 
 #[test]

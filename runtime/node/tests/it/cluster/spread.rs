@@ -137,8 +137,6 @@ fn what_is_on_a_node_that_ends_is_an_error_and_the_rest_is_not() {
         (scene.client().nodes().unwrap().len() == 1).then_some(())
     });
     assert_eq!(client.load(page(start, 0)).0, client.load(page(start, 11)).0, "of one group");
-    let again = client.allocate(PAGES);
-    assert_eq!(client.store(again, 9), Status::Done);
 }
 
 fn counter(client: &Client, name: &str) -> u64 {
