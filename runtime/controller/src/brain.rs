@@ -201,7 +201,7 @@ impl Brain {
             (ToController::Register { mut facts, cluster, spaces, report }, None) => {
                 let named = name_of(peer.identity.as_ref(), &facts).and_then(|name| {
                     facts.name = name;
-                    self.has_room_for(id)
+                    self.has_room_for(id, facts.node)
                 });
                 if let Err(cause) = named.and_then(|()| self.controller.admit(&facts, cluster)) {
                     return self.turn_away(id, cause);
@@ -229,14 +229,15 @@ impl Brain {
         }
     }
 
-    /// One address has so many nodes without names, so that no stranger fills the cluster with nodes that are none.
-    fn has_room_for(&self, id: PeerId) -> Result<(), String> {
+    /// One address has so many nodes without names, so that no stranger fills the cluster with nodes that are none. A
+    /// node that connects anew takes the place of its older connection.
+    fn has_room_for(&self, id: PeerId, node: NodeId) -> Result<(), String> {
         let Some(peer) =
             self.peers.get(&id).filter(|peer| peer.identity.as_ref().is_none_or(|own| own.role().is_none()))
         else {
             return Ok(());
         };
-        let is_alike = |other: &&Peer| other.node.is_some() && other.source == peer.source;
+        let is_alike = |other: &&Peer| other.node.is_some_and(|own| own != node) && other.source == peer.source;
         if self.peers.values().filter(is_alike).count() >= self.nodes_per_source_max {
             let (source, most) = (peer.source, self.nodes_per_source_max);
             return Err(format!("{most} nodes are connected from {source} already: give nodes identities for more"));
