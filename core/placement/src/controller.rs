@@ -240,10 +240,12 @@ impl Controller {
 
     /// Takes an event that came at `now`, which never goes back; nor did anything come before that is still to be
     /// taken. Leases, of nodes and of address spaces, run by `clock`, which is what the clock shows now, behind it by
-    /// as long as the event has waited here: behind that are reports and renewals that came in time. To be called at
-    /// least once in [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases run no further without.
+    /// as long as the event has waited here: behind that are reports and renewals that came in time. All other times,
+    /// of rates and of rests, are the clock's. To be called at least once in
+    /// [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases run no further without.
     pub fn handle_late(&mut self, event: Event, now: Nanos, clock: Nanos) -> Actions {
         self.leases.clock.look(now, clock);
+        let now = self.leases.clock.shown();
         self.end_leases();
         self.end_spaces();
         let changes_nothing = matches!(

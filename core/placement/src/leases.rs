@@ -65,6 +65,11 @@ impl LeaseClock {
         self.reached = self.reached.max(self.run.saturating_sub(waited));
     }
 
+    /// What the clock showed at the last look.
+    pub(crate) fn shown(&self) -> Nanos {
+        self.seen
+    }
+
     /// The end of a lease of this length that begins now, in the time of leases.
     pub(crate) fn end_of(&self, length: Nanos) -> Nanos {
         self.run.saturating_add(length)

@@ -35,7 +35,7 @@ struct Peer {
     identity: Option<Identity>,
     /// When its certificate was looked at last.
     checked: Instant,
-    /// When its last line came.
+    /// What the clock showed when its last line was heard.
     heard: Nanos,
     /// The node that registered on it.
     node: Option<NodeId>,
@@ -124,7 +124,7 @@ impl Brain {
             match arrival {
                 Arrival::Peer(id, stream, source, identity, place) => {
                     let outbox = Outbox::new(stream, self.outgoing.clone(), place);
-                    let (checked, heard) = (Instant::now(), self.now);
+                    let (checked, heard) = (Instant::now(), self.clock());
                     self.meet(id, Peer { outbox, source, identity, checked, heard, node: None });
                 }
                 Arrival::Line(id, line, _part) => {
@@ -143,20 +143,22 @@ impl Brain {
                 self.handle(Event::Tick)?;
             }
             self.closing.retain_mut(Outbox::drains);
-            self.close_idle()?;
+            self.close_idle(inbox)?;
         }
     }
 
     /// Closes connections of peers that are no nodes, and of which nothing has come for too long. It is not said why:
     /// a client takes a connection that is closed for one that is lost, and makes another when it asks. A node has a
-    /// lease.
-    fn close_idle(&mut self) -> Result<(), StoreError> {
-        if self.now < self.idle_look_at {
+    /// lease, and what a peer has said may wait for others.
+    fn close_idle(&mut self, inbox: &Inbox) -> Result<(), StoreError> {
+        let clock = self.clock();
+        if clock < self.idle_look_at {
             return Ok(());
         }
-        self.idle_look_at = self.now.saturating_add(self.peer_idle_max / IDLE_LOOKS);
-        let is_idle = |peer: &Peer| peer.node.is_none() && self.now - peer.heard >= self.peer_idle_max;
-        let idle: Vec<PeerId> = self.peers.iter().filter(|(_, peer)| is_idle(peer)).map(|(id, _)| *id).collect();
+        self.idle_look_at = clock.saturating_add(self.peer_idle_max / IDLE_LOOKS);
+        let is_silent = |peer: &Peer| peer.node.is_none() && clock - peer.heard >= self.peer_idle_max;
+        let silent = self.peers.iter().filter(|(_, peer)| is_silent(peer)).map(|(id, _)| *id);
+        let idle: Vec<PeerId> = silent.filter(|id| !inbox.has_lines_of(*id)).collect();
         for id in idle {
             tracing::debug!("a peer was idle: its connection is closed");
             self.end(id, None)?;
@@ -186,9 +188,15 @@ impl Brain {
         self.now = self.now.max(Nanos::try_from(now).unwrap_or(Nanos::MAX));
     }
 
+    /// What the clock shows.
+    fn clock(&self) -> Nanos {
+        Nanos::try_from(self.start.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
+    }
+
     fn line(&mut self, id: PeerId, line: ToController) -> Result<(), StoreError> {
+        let clock = self.clock();
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
-        peer.heard = self.now;
+        peer.heard = clock;
         if let Some(identity) = &peer.identity
             && peer.checked.elapsed() > CHECK_EVERY
         {
@@ -265,7 +273,7 @@ impl Brain {
     /// Shows in the store that the node is there. Nothing depends on it, so a failure is only told, and the next
     /// attempt is a lease later: each may take its time. But who does not lead any more must end.
     fn announce(&mut self, node: NodeId) -> Result<(), StoreError> {
-        if self.now < self.announces_from {
+        if self.clock() < self.announces_from {
             return Ok(());
         }
         match self.store.announce(&node.to_string(), b"{}", self.lease) {
@@ -274,7 +282,7 @@ impl Brain {
             Err(error) => {
                 tracing::warn!(%error, %node, "the node could not be announced");
                 let lease = Nanos::try_from(self.lease.as_nanos()).unwrap_or(Nanos::MAX);
-                self.announces_from = self.now.saturating_add(lease);
+                self.announces_from = self.clock().saturating_add(lease);
                 Ok(())
             }
         }
@@ -323,7 +331,7 @@ impl Brain {
         // An owner that is told by one that was deposed that its lease is renewed would lose it at the one that leads.
         self.store.leads()?;
         self.handled = Instant::now();
-        let clock = Nanos::try_from(self.start.elapsed().as_nanos()).unwrap_or(Nanos::MAX);
+        let clock = self.clock();
         let actions = self.controller.handle_late(event, self.now, clock);
         let Actions { changes, closed, commands, answers, expired, outside_sets } = actions;
         store::commit(self.store.as_mut(), &changes)?;

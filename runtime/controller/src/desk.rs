@@ -212,6 +212,11 @@ impl Inbox {
         waiting.next()
     }
 
+    /// Whether something that a connection has said is still unheard.
+    pub(crate) fn has_lines_of(&self, peer: PeerId) -> bool {
+        self.0.lock().counts.contains_key(&peer)
+    }
+
     /// The connection is a node's that was admitted: from now on it has turns of its own, and so have its lines that
     /// are here.
     pub(crate) fn admit(&self, peer: PeerId) {

@@ -66,6 +66,33 @@ fn what_nodes_say_is_summed_by_name_and_made_rates_of() {
     assert_eq!(scene.tenant("app").requests_per_s, 0);
 }
 
+/// What others have waiting is older than what is heard meanwhile: two reports once came at one time.
+#[test]
+fn rates_and_rests_are_by_the_clock_whatever_waits() {
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    let pid = scene.create();
+    scene.placed(pid, REGION);
+    let came = scene.now;
+    for (clock, requests) in [(0, 0), (SECOND / 2, 50), (SECOND, 150)] {
+        let report = NodeReport { tenants: vec![report("app", requests, 10)], ..NodeReport::default() };
+        scene.controller.handle_late(Event::Reported(NodeId(1), report), came, clock);
+    }
+    assert_eq!(scene.tenant("app").requests_per_s, 200);
+    // A move that failed then is not tried again because the backlog is gone.
+    scene.ask(Request::Drain { node: NodeId(1).to_string() });
+    scene.now = SECOND;
+    assert_eq!(scene.register(2, 4).commands, [(NodeId(2), Command::CreateSpace { pid, tenant: None })]);
+    let refused = Outcome::SpaceRefused { pid, cause: "no".to_owned() };
+    scene.controller.handle_late(Event::Answered(NodeId(2), refused), SECOND, 3 * SECOND);
+    scene.now = 7 * SECOND;
+    for node in 1..=2 {
+        assert_eq!(scene.report(node, 4 * REGION, &[]).commands, [], "it rests for five seconds");
+    }
+    scene.now = 8 * SECOND;
+    assert_eq!(scene.report(1, 4 * REGION, &[]).commands, [(NodeId(2), Command::CreateSpace { pid, tenant: None })]);
+}
+
 #[test]
 fn what_a_node_said_is_over_with_it() {
     let mut scene = Scene::new();

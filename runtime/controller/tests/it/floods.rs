@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, ControllerClient, MemoryStore, Store, StoreError, ToController, Write};
 use yonder_identity::Role;
-use yonder_placement::Request;
+use yonder_placement::{Config, Request};
 
-use crate::fake::{Cluster, config, until};
+use crate::fake::{Cluster, TIMEOUT, config, until};
 use crate::identities::{Members, Raw};
 
 const LEASE: Duration = Duration::from_secs(2);
@@ -145,4 +145,46 @@ fn what_another_member_has_waiting_ends_no_address_space_of_an_owner_who_is_hear
     assert!(begun.elapsed() > LEASE && longest < LEASE / 4, "{:?}, {longest:?}", begun.elapsed());
     owner.renew(space.pid, space.keys.owner, LEASE).unwrap();
     assert_eq!(*ended.lock().unwrap(), None);
+}
+
+/// When what one member had waiting was gone, all others once had been idle for as long as that had waited; and those
+/// whose lines waited were idle too.
+#[test]
+fn none_is_idle_who_asks_beside_much_that_waits() {
+    const MANY: usize = 100;
+    let idle = PER_LINE * 100;
+    let store = Watched::default();
+    let is_slow = Arc::clone(&store.is_slow);
+    let mut members = Members::new();
+    let credential = members.add(Role::Controller, "c1");
+    let config = Config { peer_idle_max: u64::try_from(idle.as_nanos()).unwrap(), ..config() };
+    let cluster = Cluster::of(config, Box::new(store), Some(credential));
+    let [one, other] = ["one", "other"].map(|name| members.add(Role::Tenant, name));
+    let ask = |raw: &mut Raw| raw.say(&ToController::Ask { id: 0, request: Request::Nodes });
+    is_slow.store(true, Ordering::Release);
+    let mut many: Vec<Raw> = (0..MANY)
+        .map(|_| {
+            let mut raw = Raw::new(cluster.address, Some(&other));
+            (0..4).for_each(|_| ask(&mut raw));
+            raw
+        })
+        .collect();
+    let mut one = Raw::new(cluster.address, Some(&one));
+    let is_over = AtomicBool::new(false);
+    let begun = Instant::now();
+    thread::scope(|scope| {
+        let asking = scope.spawn(|| {
+            while !is_over.load(Ordering::Acquire) && begun.elapsed() < TIMEOUT {
+                ask(&mut one);
+                one.hear();
+            }
+            // Nothing waits now, and it was heard a moment ago.
+            ask(&mut one);
+            one.hear();
+        });
+        many.iter_mut().for_each(|raw| (0..4).for_each(|_| drop(raw.hear())));
+        is_over.store(true, Ordering::Release);
+        asking.join().unwrap();
+    });
+    assert!(begun.elapsed() > 2 * idle, "too little has waited: {:?}", begun.elapsed());
 }
