@@ -8,7 +8,6 @@
 //!
 //! Everything is under one prefix: `records/` as in every store, `leader`, and `live/` with what is announced.
 
-use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,6 +25,7 @@ use rand::{Rng, SeedableRng};
 use tokio::runtime::{Builder, Runtime};
 use yonder_identity::{IdentityError, read_secret};
 
+use super::announced::Announced;
 use super::{EtcdAccess, EtcdCertificate, EtcdTls, Leadership, Store, StoreError, Write};
 
 /// How long the leader may be silent.
@@ -51,8 +51,7 @@ pub struct EtcdStore {
     session: Session,
     leader_lease: i64,
     renewer: Option<Renewer>,
-    /// Leases of what is announced, by name.
-    announced: BTreeMap<String, i64>,
+    announced: Announced,
 }
 
 impl EtcdStore {
@@ -80,7 +79,15 @@ impl EtcdStore {
         }
         let renewer = renew_in_thread(at, place.clone(), leader_lease)?;
         let prefix = prefix.to_owned();
-        Ok(Self { place, prefix, holder, session, leader_lease, renewer: Some(renewer), announced: BTreeMap::new() })
+        Ok(Self {
+            place,
+            prefix,
+            holder,
+            session,
+            leader_lease,
+            renewer: Some(renewer),
+            announced: Announced::default(),
+        })
     }
 
     /// Tries until etcd has answered, or for so long that it is taken for gone.
@@ -148,9 +155,10 @@ impl Store for EtcdStore {
     fn announce(&mut self, name: &str, value: &[u8], lease: Duration) -> Result<(), StoreError> {
         self.leads()?;
         let place = self.place.clone();
-        if let Some(known) = self.announced.get(name)
-            && self.session.renew(*known).map_err(|error| failed(&place, error))?
+        if let Some(known) = self.announced.lease(name)
+            && self.session.renew(known).map_err(|error| failed(&place, error))?
         {
+            self.announced.note(name, known, lease, Instant::now());
             return Ok(());
         }
         let granted = self.session.grant(lease).map_err(|error| failed(&place, error))?;
@@ -158,7 +166,7 @@ impl Store for EtcdStore {
         let options = PutOptions::new().with_lease(granted);
         let put = self.session.call(async |client| client.put(key, value, Some(options)).await);
         put.map_err(|error| failed(&place, error))?;
-        self.announced.insert(name.to_owned(), granted);
+        self.announced.note(name, granted, lease, Instant::now());
         Ok(())
     }
 
@@ -177,7 +185,7 @@ impl Drop for EtcdStore {
             let _ = renewer.thread.join();
         }
         // So that the next controller need not wait for the lease to end. If etcd is gone, it ends by itself.
-        let leases = self.announced.values().copied().chain([self.leader_lease]).collect::<Vec<_>>();
+        let leases = self.announced.leases().chain([self.leader_lease]).collect::<Vec<_>>();
         for lease in leases {
             if self.session.call(async |client| client.lease_revoke(lease).await).is_err() {
                 return;

@@ -3,6 +3,8 @@
 //! Invariant: after [`Store::commit`] has returned well, a store that is opened at the same place has the writes,
 //! whatever happened to this process.
 
+#[cfg(feature = "etcd")]
+mod announced;
 mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;
