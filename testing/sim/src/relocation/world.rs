@@ -428,7 +428,8 @@ impl World {
     }
 
     fn handle(&mut self, event: Event) {
-        let Actions { changes, closed, commands, answers, expired: _ } = self.controller.handle(event, self.now);
+        let Actions { changes, closed, commands, answers, expired: _, outside_sets: _ } =
+            self.controller.handle(event, self.now);
         let crash_after = if changes.is_empty() { None } else { self.crash_after.take() };
         for change in changes.into_iter().take(crash_after.unwrap_or(usize::MAX)) {
             match change {
