@@ -15,7 +15,7 @@ use crate::live::Usage;
 use crate::message::{Answer, Command, NodeReport, PlacesWanted, Refusal, Registration};
 use crate::names::{NodeId, Pid};
 use crate::place::Placing;
-use crate::record::{Duty, NodeRecord, Record, RecordKey, RegionRecord};
+use crate::record::{Duty, GroupRecord, NodeRecord, Record, RecordKey, RegionRecord};
 use crate::sets::{Candidate, Member, coding_sets, emptiest, free_seat};
 use crate::{APART_PER_REQUEST_MAX, AVOIDED_PER_REQUEST_MAX, PLACES_PER_REQUEST_MAX};
 
@@ -29,6 +29,8 @@ struct Order<'a> {
     /// A number that no other group has.
     group: u64,
     places: u32,
+    /// How many places the group has when none is missing.
+    places_of_group: u32,
     /// Bytes of each place.
     bytes: u64,
     /// Nodes that have places of the group already.
@@ -78,6 +80,7 @@ impl Controller {
             return Placing::WaitsFor(*node);
         }
         let group = wanted.group.unwrap_or(regions[0]);
+        let record = GroupRecord { number: group, places: self.places_of_group(pid, wanted) };
         if !is_in_set {
             self.outside_sets += 1;
             self.actions.outside_sets.push((pid, group));
@@ -85,7 +88,7 @@ impl Controller {
         // First, so that no prefix of the changes has a region whose number may come again once it was given up.
         self.note_numbers(pid, last);
         for (node, region) in nodes.iter().zip(&regions) {
-            self.state.put_region((pid, *region), RegionRecord::of_group(*node, group));
+            self.state.put_region((pid, *region), RegionRecord::of_group(*node, record));
             let mut usage = Usage::empty();
             usage.give(bytes);
             self.usage.insert((pid, *region), usage);
@@ -180,17 +183,18 @@ impl Controller {
         let with_room = usable.into_iter().filter(|node| fullness.has_room(*node, last, bytes)).collect();
         let beside = self.beside(pid, wanted);
         let group = u64::from(pid.0) << 32 | u64::from(last);
-        let order = Order { group, places: wanted.places, bytes, beside: &beside };
+        let (places, places_of_group) = (wanted.places, self.places_of_group(pid, wanted));
+        let order = Order { group, places, places_of_group, bytes, beside: &beside };
         self.choose(&with_room, &order, &fullness).ok_or(Refusal::NoRoom { bytes: wanted.bytes })
     }
 
     /// The emptiest nodes with room of one set: of that in which they are least together with one another and with
     /// those `beside`, then of the one that has most of those, then of the emptiest. If no set has room, of all nodes.
     fn choose(&self, with_room: &BTreeSet<NodeId>, order: &Order<'_>, fullness: &Fullness) -> Option<Chosen> {
-        let Order { beside, places, .. } = *order;
-        let all = u32::try_from(beside.len()).unwrap_or(u32::MAX).saturating_add(places);
+        let beside = order.beside;
         // One place alone fails with its node, in whatever set.
-        let sets = if all == 1 { Vec::new() } else { self.sets_for(all) };
+        let is_alone = order.places_of_group == 1;
+        let sets = if is_alone { Vec::new() } else { self.sets_for(order.places_of_group) };
         let in_set = sets.iter().filter_map(|set| {
             let candidates: Vec<NodeId> = set.iter().filter(|node| with_room.contains(node)).copied().collect();
             let picked = self.pick(&candidates, order, fullness)?;
@@ -202,7 +206,7 @@ impl Controller {
         }
         let candidates: Vec<NodeId> = with_room.iter().copied().collect();
         let picked = self.pick(&candidates, order, fullness)?;
-        Some(Chosen { nodes: picked.nodes, is_in_set: all == 1 })
+        Some(Chosen { nodes: picked.nodes, is_in_set: is_alone })
     }
 
     /// The sets for groups of so many places, of nodes that may have some. One that is silent is still of its set.
@@ -252,13 +256,23 @@ impl Controller {
         wanted.apart.iter().copied().chain(known).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
+    /// How many places the group of a request has when none is missing: as many as its first request has asked for. If
+    /// that is not known any more, as many as there are then.
+    fn places_of_group(&self, pid: Pid, wanted: &PlacesWanted) -> u32 {
+        let Some(number) = wanted.group else { return wanted.places };
+        let mut records = self.state.regions_of(pid).filter_map(|(_, record)| record.group);
+        let known = records.find(|group| group.number == number).map(|group| group.places);
+        known.unwrap_or_else(|| wanted.places.saturating_add(u32::try_from(wanted.apart.len()).unwrap_or(u32::MAX)))
+    }
+
     /// The nodes that have regions of a group in which something is allocated, or that get one, other than `except`.
     pub(crate) fn nodes_of_group(&self, pid: Pid, group: u32, except: Option<u32>) -> BTreeSet<NodeId> {
         let is_used = |region: u32| self.usage[&(pid, region)].allocated(self.config.region_bytes) > 0;
         let regions = self
             .state
             .regions_of(pid)
-            .filter(|(region, record)| record.group == Some(group) && Some(*region) != except && is_used(*region));
+            .filter(|(region, record)| record.group.is_some_and(|of| of.number == group) && Some(*region) != except)
+            .filter(|(region, _)| is_used(*region));
         regions.flat_map(|(_, record)| [Some(record.owner), record.moving.map(|moving| moving.to)]).flatten().collect()
     }
 

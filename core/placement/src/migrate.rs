@@ -158,11 +158,11 @@ impl Controller {
     /// rather within their set; away from a node that is only under pressure it does not come any closer to them.
     fn target_for(&self, key: (Pid, u32), fullness: &Fullness, drains: bool) -> Option<NodeId> {
         let record = &self.state.regions[&key];
-        let others = record.group.map(|group| self.nodes_of_group(key.0, group, Some(key.1))).unwrap_or_default();
+        let others =
+            record.group.map(|group| self.nodes_of_group(key.0, group.number, Some(key.1))).unwrap_or_default();
         let others: Vec<NodeId> = others.into_iter().collect();
         let closest = if drains { SAME_NODE } else { self.closeness(record.owner, &others).saturating_add(1) };
-        let places = u32::try_from(others.len() + 1).unwrap_or(u32::MAX);
-        let home = record.group.map(|_| self.home_of(&others, places)).unwrap_or_default();
+        let home = record.group.map(|group| self.home_of(&others, group.places)).unwrap_or_default();
         let closeness = |node| {
             let close = Some(self.closeness(node, &others)).filter(|close| *close < closest.min(SAME_NODE))?;
             Some(2 * close + u32::from(!home.contains(&node)))

@@ -303,7 +303,13 @@ impl World {
                     let group = regions.filter_map(|(_, record)| record.group).next().filter(|_| !is_new);
                     let has = self.controller.state.regions_of(pid).filter(|(_, record)| record.group == group);
                     let apart = has.filter(|_| group.is_some()).map(|(_, record)| record.owner).collect();
-                    let wanted = PlacesWanted { bytes: REGION, places, group, apart, avoid: Vec::new() };
+                    let wanted = PlacesWanted {
+                        bytes: REGION,
+                        places,
+                        group: group.map(|group| group.number),
+                        apart,
+                        avoid: Vec::new(),
+                    };
                     self.ask(Request::PlaceGroup { pid, key: keys(space).owner, wanted });
                 }
             }

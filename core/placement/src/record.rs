@@ -221,7 +221,16 @@ pub struct RegionRecord {
     pub leftovers: BTreeSet<NodeId>,
     /// The group that alone has it; any allocation of the space may be in it if it is of none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub group: Option<u32>,
+    pub group: Option<GroupRecord>,
+}
+
+/// What is known of a group at each of its regions.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct GroupRecord {
+    /// Its name among those of its space.
+    pub number: u32,
+    /// How many places it has when none is missing: they say which sets it is in one of.
+    pub places: u32,
 }
 
 /// A move of a region away from its owner.
@@ -241,7 +250,7 @@ impl RegionRecord {
     }
 
     /// A region that `owner` has for a group alone.
-    pub(crate) const fn of_group(owner: NodeId, group: u32) -> Self {
+    pub(crate) const fn of_group(owner: NodeId, group: GroupRecord) -> Self {
         Self { owner, moving: None, opening: None, leftovers: BTreeSet::new(), group: Some(group) }
     }
 

@@ -3,9 +3,9 @@
 //! sets, Hydra, FAST'22).
 //!
 //! Each node has a *seat*, for as long as it is known, and the one that is started in its place has the same. Seats are
-//! divided into blocks of [`BLOCK_SEATS`], in which no two nodes are in one domain of the narrowest level, and blocks
-//! into sets of a size that depends on how many places a group has. So a node that comes or goes changes its own set;
-//! what is left of one that has become too small joins its neighbours.
+//! divided into blocks of [`BLOCK_SEATS`], in which no two nodes are in one domain of the narrowest level, such as a
+//! rack, and blocks into sets of a size that depends on how many places a group has. So a node that comes or goes
+//! changes its own set; what is left of one that has become too small joins its neighbours.
 //!
 //! A set has some nodes more than a group has places: the emptiest of them are chosen, and one that fails leaves others
 //! to go to. The more there are, the faster a node that has failed is rebuilt, and the more groups share its fate.
@@ -14,7 +14,7 @@
 
 pub mod odds;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::domains::Domains;
 use crate::names::NodeId;
@@ -41,33 +41,77 @@ pub fn set_seats(places: u32, spares: u32) -> u32 {
     (wanted..=BLOCK_SEATS).find(|seats| BLOCK_SEATS.is_multiple_of(*seats)).expect("a block is one set")
 }
 
-/// The seat for a node that has none, where these are taken: in the first block in which no node is in its domain of
-/// the narrowest level, and there as far as can be from nodes that are in wider ones.
+/// The seat for a node that has none, where these are taken.
+///
+/// All nodes of one domain, a rack, have the same place in their blocks, and those blocks are of the same racks: so the
+/// sets of all blocks are of the same few combinations of racks, and racks that fail at once seldom make one up. The
+/// first node of a rack takes a place that no rack of those blocks has, as far as can be from racks in the same wider
+/// domains; the others go to the first block where it is free.
 #[must_use]
 pub fn free_seat<'a>(domains: &Domains, taken: impl IntoIterator<Item = (u32, &'a Domains)>) -> u32 {
-    let mut blocks: BTreeMap<u32, Vec<(u32, &Domains)>> = BTreeMap::new();
-    for (seat, other) in taken {
-        blocks.entry(seat / BLOCK_SEATS).or_default().push((seat, other));
+    let mut blocks: BTreeMap<u32, Vec<Taken<'a>>> = BTreeMap::new();
+    for (seat, domains) in taken {
+        blocks.entry(seat / BLOCK_SEATS).or_default().push(Taken { place: seat % BLOCK_SEATS, domains });
     }
-    let is_open = |block: &u32| {
-        blocks.get(block).is_none_or(|taken| {
-            let seats = (0..BLOCK_SEATS).map(|seat| block * BLOCK_SEATS + seat);
-            seats.into_iter().any(|seat| taken.iter().all(|(other, _)| *other != seat))
-                && taken.iter().all(|(_, other)| !domains.are_beside(other))
-        })
-    };
-    let block = (0..u32::MAX / BLOCK_SEATS).find(is_open).unwrap_or(0);
-    let taken = blocks.get(&block).map_or(&[][..], Vec::as_slice);
-    let seats = block * BLOCK_SEATS..(block + 1) * BLOCK_SEATS;
-    let free = seats.filter(|seat| taken.iter().all(|(other, _)| other != seat));
-    free.min_by_key(|seat| (nearness(*seat, domains, taken), *seat)).unwrap_or(block * BLOCK_SEATS)
+    let unused = (0..).find(|block| !blocks.contains_key(block)).expect("there are fewer nodes than numbers");
+    for band in bands(&blocks) {
+        let nodes = || band.iter().flat_map(|block| &blocks[block]);
+        if let Some(beside) = nodes().find(|other| domains.are_beside(other.domains)) {
+            let is_free = |block: &&u32| {
+                blocks[*block].iter().all(|other| other.place != beside.place && !domains.are_beside(other.domains))
+            };
+            return band.iter().find(is_free).unwrap_or(&unused) * BLOCK_SEATS + beside.place;
+        }
+    }
+    let free = bands(&blocks).into_iter().find_map(|band| {
+        let nodes: Vec<Taken<'_>> = band.iter().flat_map(|block| blocks[block].iter().copied()).collect();
+        let free = (0..BLOCK_SEATS).filter(|place| nodes.iter().all(|other| other.place != *place));
+        let farthest = free.min_by_key(|place| (nearness(*place, domains, &nodes), *place))?;
+        Some(band[0] * BLOCK_SEATS + farthest)
+    });
+    free.unwrap_or(unused * BLOCK_SEATS)
 }
 
-/// In how many sets, of all sizes, a node in this seat is with others, for each level at which it fails with them.
-fn nearness(seat: u32, domains: &Domains, taken: &[(u32, &Domains)]) -> u32 {
+/// A seat of a block that is taken.
+#[derive(Clone, Copy)]
+struct Taken<'a> {
+    place: u32,
+    domains: &'a Domains,
+}
+
+/// Blocks of the same racks, and of racks that are with those in others: lowest first.
+fn bands(blocks: &BTreeMap<u32, Vec<Taken<'_>>>) -> Vec<Vec<u32>> {
+    let mut bands: Vec<Band<'_>> = Vec::new();
+    for (block, nodes) in blocks {
+        let mut joined = Band { blocks: Vec::new(), racks: BTreeSet::new() };
+        joined.racks.extend(nodes.iter().filter_map(|node| node.domains.narrowest()));
+        let is_same = |band: &mut Band<'_>| !band.racks.is_disjoint(&joined.racks);
+        for same in bands.extract_if(.., is_same).collect::<Vec<_>>() {
+            joined.blocks.extend(same.blocks);
+            joined.racks.extend(same.racks);
+        }
+        joined.blocks.push(*block);
+        bands.push(joined);
+    }
+    for band in &mut bands {
+        band.blocks.sort_unstable();
+    }
+    bands.sort_unstable_by_key(|band| band.blocks[0]);
+    bands.into_iter().map(|band| band.blocks).collect()
+}
+
+/// Blocks, and the racks in them.
+struct Band<'a> {
+    blocks: Vec<u32>,
+    racks: BTreeSet<(&'a str, &'a str)>,
+}
+
+/// In how many sets, of all sizes, a node at this place of its block is with others, for each level at which it fails
+/// with them.
+fn nearness(place: u32, domains: &Domains, taken: &[Taken<'_>]) -> u32 {
     let sizes = || (2..BLOCK_SEATS).filter(|seats| BLOCK_SEATS.is_multiple_of(*seats));
-    let sets_with = |other: u32| sizes().map(|seats| u32::from(other / seats == seat / seats)).sum::<u32>();
-    taken.iter().map(|(other, theirs)| domains.shared_with(theirs) * sets_with(*other)).sum()
+    let sets_with = |other: u32| sizes().map(|seats| u32::from(other / seats == place / seats)).sum::<u32>();
+    taken.iter().map(|other| domains.shared_with(other.domains) * sets_with(other.place)).sum()
 }
 
 /// The sets for groups with so many places: every member is in one. Each has `places` nodes at least, in as many
@@ -123,7 +167,7 @@ fn turn(node: NodeId, group: u64) -> u64 {
 
 /// How many of some nodes are in different domains of the narrowest level.
 fn distinct(members: &[Member<'_>]) -> usize {
-    let mut seen = std::collections::BTreeSet::new();
+    let mut seen = BTreeSet::new();
     let alone = members.iter().filter(|member| member.domains.is_empty()).count();
     seen.extend(members.iter().filter_map(|member| member.domains.narrowest()));
     alone + seen.len()

@@ -77,6 +77,23 @@ fn a_set_spans_wider_domains_too() {
     }
 }
 
+/// A thousand nodes come in any order; all that are in the sets of one block are in those of the others.
+#[test]
+fn sets_are_of_few_combinations_of_racks() {
+    let order = (0..1000u64).map(|at| at * 617 % 1000);
+    let nodes: Vec<Domains> = order.clone().map(|node| domains(&format!("rack={}", node % 40))).collect();
+    let rack = |at: u64| order.clone().nth(at as usize).unwrap() % 40;
+    for (places, spares, most) in [(2, 1, 45), (3, 1, 62), (5, 1, 120)] {
+        let mut pairs = BTreeSet::new();
+        for set in sets_of(&nodes, places, spares) {
+            let racks: Vec<u64> = set.into_iter().map(rack).collect();
+            pairs.extend(racks.iter().flat_map(|one| racks.iter().map(move |other| (*one, *other))));
+        }
+        let pairs = pairs.iter().filter(|(one, other)| one < other).count();
+        assert!(pairs <= most, "{pairs} of 780 pairs of racks share a set");
+    }
+}
+
 #[test]
 fn more_places_than_racks_are_in_sets_of_several_nodes_of_each() {
     let sets = sets_of(&racks(32, 4), 5, 2);

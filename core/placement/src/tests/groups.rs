@@ -242,7 +242,8 @@ fn a_drain_brings_no_two_places_of_a_group_together() {
     scene.ask(Request::Drain { node: NodeId(4).to_string() });
     scene.report(4, 7 * REGION, &has(4));
     assert_eq!(moving(&scene, 4).unwrap().to, NodeId(3), "not where the group's other place is");
-    assert_eq!(scene.controller.state.regions[&(pid, regions[&4])].group, Some(group));
+    let record = scene.controller.state.regions[&(pid, regions[&4])].group;
+    assert_eq!(record, Some(GroupRecord { number: group, places: 2 }));
 }
 
 #[test]

@@ -93,6 +93,19 @@ fn a_place_is_mended_within_its_set() {
     assert_eq!(scene.controller.groups_outside_sets(), 0);
 }
 
+/// The set for two places, and not that for three.
+#[test]
+fn a_group_keeps_its_set_while_it_has_more_nodes_than_places() {
+    let (mut scene, pid) = cluster(24, 100, 0, 7);
+    for _ in 0..12 {
+        let (group, places) = scene.group(pid, wanted(2));
+        let home = seats(&scene)[&places[0].1] / 3;
+        let apart = places.iter().map(|(_, node)| NodeId(*node)).collect();
+        let (_, more) = scene.group(pid, PlacesWanted { group: Some(group), apart, ..wanted(1) });
+        assert_eq!(seats(&scene)[&more[0].1] / 3, home);
+    }
+}
+
 #[test]
 fn a_drained_place_stays_within_its_set() {
     let (mut scene, pid) = cluster(24, 100, 0, 3);
