@@ -113,6 +113,16 @@ struct Shared {
 #[derive(Debug, Default)]
 struct Room(Condvar);
 
+impl Room {
+    /// Waits until something was heard of the connection, or nothing is any more.
+    fn wait<'a>(&self, mut waiting: MutexGuard<'a, Waiting>) -> MutexGuard<'a, Waiting> {
+        waiting.sleepers += 1;
+        let mut waiting = self.0.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+        waiting.sleepers -= 1;
+        waiting
+    }
+}
+
 #[derive(Debug, Default)]
 struct Waiting {
     is_over: bool,
@@ -131,6 +141,8 @@ struct Waiting {
     /// When each line was read, and its number.
     times: BTreeSet<(Instant, u64)>,
     last: u64,
+    /// Threads that wait to be told of something here: tests do not tell them before they do.
+    sleepers: usize,
 }
 
 #[derive(Debug)]
@@ -176,7 +188,7 @@ impl Mouth {
         let (peer, read) = (self.peer, Instant::now());
         let mut waiting = self.shared.lock();
         while !waiting.is_over && waiting.counts.get(&peer).is_some_and(|count| *count >= waiting.lines_max(peer)) {
-            waiting = self.room.0.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = self.room.wait(waiting);
         }
         if waiting.is_over {
             return Err(Over);
@@ -194,7 +206,7 @@ impl Mouth {
     pub(crate) fn end(self, cause: Option<String>) {
         let mut waiting = self.shared.lock();
         while !waiting.is_over && waiting.counts.contains_key(&self.peer) {
-            waiting = self.room.0.wait(waiting).unwrap_or_else(PoisonError::into_inner);
+            waiting = self.room.wait(waiting);
         }
         drop(waiting);
         // Who no longer hears knows of no connections.
@@ -205,10 +217,12 @@ impl Mouth {
 impl Inbox {
     /// What is heard next, within a time; and for which time then nothing is unheard.
     pub(crate) fn hear(&self, timeout: Duration) -> Said {
-        let waiting = self.0.lock();
+        let mut waiting = self.0.lock();
+        waiting.sleepers += 1;
         let is_idle = |waiting: &mut Waiting| waiting.is_idle();
         let waited = self.0.arrived.wait_timeout_while(waiting, timeout, is_idle);
         let (mut waiting, _) = waited.unwrap_or_else(PoisonError::into_inner);
+        waiting.sleepers -= 1;
         waiting.next()
     }
 
@@ -242,7 +256,7 @@ impl Drop for Inbox {
     fn drop(&mut self) {
         let mut waiting = self.0.lock();
         let left = std::mem::take(&mut *waiting);
-        waiting.is_over = true;
+        (waiting.is_over, waiting.sleepers) = (true, left.sleepers);
         drop(waiting);
         for line in left.lines.values().flatten() {
             line.room.0.notify_one();

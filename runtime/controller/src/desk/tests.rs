@@ -1,5 +1,8 @@
 //! [`Desk`] by itself: connections are threads, or what one thread says for all of them.
 
+use std::io::Read as _;
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::mpsc;
 use std::thread;
 
 use proptest::prelude::*;
@@ -13,6 +16,13 @@ impl Desk {
     fn mouth(&self, peer: u64, party: Party) -> Mouth {
         let place = Peers::default().admit(party.clone()).unwrap();
         Mouth { shared: Arc::clone(&self.0), peer: PeerId(peer), party, room: Arc::default(), place }
+    }
+
+    /// Waits until a thread waits here.
+    fn until_one_sleeps(&self) {
+        while self.0.lock().sleepers == 0 {
+            thread::yield_now();
+        }
     }
 
     fn has(&self, peer: u64) -> usize {
@@ -36,6 +46,23 @@ fn heard(inbox: &Inbox) -> Option<(u64, u64)> {
         },
         Arrival::Nothing => None,
         other => panic!("{other:?}"),
+    }
+}
+
+/// What a thread of its own comes to: one that is not told of what it waits for fails the test, and does not keep it.
+struct Other<T>(mpsc::Receiver<T>);
+
+impl<T: Send + 'static> Other<T> {
+    /// Of what waits at the desk.
+    fn sleeping(desk: &Desk, what: impl FnOnce() -> T + Send + 'static) -> Self {
+        let (done, other) = mpsc::channel();
+        thread::spawn(move || done.send(what()));
+        desk.until_one_sleeps();
+        Self(other)
+    }
+
+    fn join(self) -> T {
+        self.0.recv_timeout(Duration::from_secs(20)).expect("it was not told")
     }
 }
 
@@ -131,14 +158,65 @@ fn who_waits_is_told_when_nothing_is_heard_any_more() {
     let inbox = desk.inbox();
     let (mut first, last) = (desk.mouth(1, named("a")), desk.mouth(2, named("b")));
     (0..4).for_each(|id| first.say(asked(id), None).unwrap());
-    thread::scope(|scope| {
-        let saying = scope.spawn(|| first.say(asked(5), None));
-        drop(inbox);
-        assert_eq!(saying.join().unwrap(), Err(Over));
-    });
+    let saying = Other::sleeping(&desk, move || (first.say(asked(5), None), first));
+    drop(inbox);
+    let (said, mut first) = saying.join();
+    assert_eq!(said, Err(Over));
     last.end(None);
     assert!(desk.0.lock().is_idle());
     assert_eq!(first.say(asked(6), None), Err(Over));
+}
+
+#[test]
+fn who_waits_for_room_is_told_of_the_first_and_who_ends_of_the_last() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let mut mouth = desk.mouth(1, named("a"));
+    (0..4).for_each(|id| mouth.say(asked(id), None).unwrap());
+    let saying = Other::sleeping(&desk, move || mouth.say(asked(4), None).map(|()| mouth));
+    assert_eq!(heard(&inbox), Some((1, 0)));
+    let mouth = saying.join().unwrap();
+    for id in 1..4 {
+        assert_eq!(heard(&inbox), Some((1, id)));
+    }
+    let ending = Other::sleeping(&desk, move || mouth.end(None));
+    assert_eq!(heard(&inbox), Some((1, 4)));
+    ending.join();
+}
+
+#[test]
+fn who_hears_is_told_of_all_that_comes() {
+    let desk = Desk::default();
+    let next = |inbox: Inbox| Other::sleeping(&desk, move || (inbox.hear(Duration::from_secs(3600)).arrival, inbox));
+    let mut mouth = desk.mouth(1, named("a"));
+    let hearing = next(desk.inbox());
+    mouth.say(asked(1), None).unwrap();
+    let (arrival, inbox) = hearing.join();
+    assert!(matches!(arrival, Arrival::Line(PeerId(1), ..)));
+    let hearing = next(inbox);
+    mouth.end(None);
+    let (arrival, inbox) = hearing.join();
+    assert!(matches!(arrival, Arrival::End(PeerId(1), ..)));
+    let hearing = next(inbox);
+    desk.stop();
+    assert!(matches!(hearing.join().0, Arrival::Stop));
+}
+
+/// Their readers wait for what the other end says, which is not heard any more.
+#[test]
+fn connections_of_which_was_not_heard_end_with_all() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    let stream: Stream = listener.accept().unwrap().0.into();
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let place = Peers::default().admit(named("a")).unwrap();
+    let source = Host::of(Ipv4Addr::LOCALHOST.into());
+    let _mouth = desk.begin(PeerId(1), stream.clone(), source, None, place).unwrap();
+    drop(inbox);
+    there.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+    assert_eq!(there.read(&mut [0]).expect("it has ended"), 0);
+    drop(stream);
 }
 
 /// Those who come and go faster than they are heard once kept all others waiting.
@@ -190,11 +268,9 @@ fn a_node_that_is_admitted_has_room_at_once() {
     let inbox = desk.inbox();
     let mut node = desk.mouth(1, named("a"));
     (0..4).for_each(|id| node.say(asked(id), None).unwrap());
-    thread::scope(|scope| {
-        let saying = scope.spawn(|| node.say(asked(4), None));
-        inbox.admit(PeerId(1));
-        assert_eq!(saying.join().unwrap(), Ok(()));
-    });
+    let saying = Other::sleeping(&desk, move || node.say(asked(4), None));
+    inbox.admit(PeerId(1));
+    assert_eq!(saying.join(), Ok(()));
     assert_eq!(desk.has(1), 5);
 }
 

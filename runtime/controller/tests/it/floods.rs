@@ -2,17 +2,17 @@
 
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, ControllerClient, MemoryStore, Store, StoreError, ToController, Write};
 use yonder_identity::Role;
-use yonder_placement::{Config, Request};
+use yonder_placement::{Config, NodeReport, Request};
 
 use crate::fake::{Cluster, TIMEOUT, config, until};
-use crate::identities::{Members, Raw};
+use crate::identities::{Members, Raw, register};
 
 const LEASE: Duration = Duration::from_secs(2);
 /// How long each line takes a controller that is slow.
@@ -24,6 +24,8 @@ struct Watched {
     records: MemoryStore,
     ended: Arc<Mutex<Option<Instant>>>,
     is_slow: Arc<AtomicBool>,
+    /// How often a node was announced: when it registers, and with each report.
+    announced: Arc<AtomicUsize>,
 }
 
 impl Store for Watched {
@@ -40,6 +42,7 @@ impl Store for Watched {
     }
 
     fn announce(&mut self, name: &str, value: &[u8], lease: Duration) -> Result<(), StoreError> {
+        self.announced.fetch_add(1, Ordering::AcqRel);
         self.records.announce(name, value, lease)
     }
 
@@ -187,4 +190,27 @@ fn none_is_idle_who_asks_beside_much_that_waits() {
         asking.join().unwrap();
     });
     assert!(begun.elapsed() > 2 * idle, "too little has waited: {:?}", begun.elapsed());
+}
+
+/// A node without a name has turns of its own, not those of all that is said at its address.
+#[test]
+fn a_node_is_heard_beside_what_others_of_its_host_have_waiting() {
+    let store = Watched::default();
+    let (announced, is_slow) = (Arc::clone(&store.announced), Arc::clone(&store.is_slow));
+    let cluster = Cluster::new(config(), Box::new(store));
+    let mut node = Raw::new(cluster.address, None);
+    node.say(&register(1, None));
+    node.hear();
+    let mut many: Vec<Raw> = (0..100).map(|_| Raw::new(cluster.address, None)).collect();
+    is_slow.store(true, Ordering::Release);
+    for raw in &mut many {
+        (0..4).for_each(|id| raw.say(&ToController::Ask { id, request: Request::Nodes }));
+    }
+    let before = announced.load(Ordering::Acquire);
+    node.say(&ToController::Report(NodeReport::default()));
+    until("the report is heard", || (announced.load(Ordering::Acquire) > before).then_some(()));
+    let last = many[99].stream.socket();
+    last.set_nonblocking(true).unwrap();
+    assert!(last.peek(&mut [0]).is_err(), "all that waited was heard before");
+    is_slow.store(false, Ordering::Release);
 }
