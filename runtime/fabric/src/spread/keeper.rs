@@ -45,7 +45,7 @@ pub(super) enum Found {
     Moved,
     /// It is where it was, as far as is known.
     Same,
-    /// Its memory is gone.
+    /// Its node is lost, as the controller says.
     Lost,
 }
 
@@ -100,14 +100,12 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
     let entry = &area.table;
     let location = match shared.cluster.ask(kept.region) {
         Ok(location) => location,
-        Err(ClusterError::Controller(ClientError::Refused(
-            error @ (Refusal::RegionLost { .. } | Refusal::BadKey { .. } | Refusal::NoRegion { .. }),
-        ))) => {
-            tracing::warn!(%error, "a place of pages is lost");
-            give_up(shared, entry, kept, Cause::Lost);
+        // The node may come back. Where others have its pages it is given up all the same.
+        Err(ClusterError::Controller(ClientError::Refused(Refusal::RegionLost { .. }))) => {
+            give_up(shared, entry, kept, Cause::Silent);
             return Found::Lost;
         }
-        // Controllers that are away come again.
+        // Controllers that are away come again, and one that was deposed may know less than there is.
         Err(_) => return Found::Same,
     };
     let Ok(node) = shared.nodes.know(&location) else { return Found::Same };

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use yonder_mapping::Mapping;
 use yonder_units::Nanos;
 
 use super::nodes::{Inbox, Link, NODES_MAX, NodeIndex};
@@ -24,6 +25,11 @@ impl Lanes {
         let mut lanes = Self { inbox, links, nodes: Vec::with_capacity(NODES_MAX) };
         lanes.take_arrived();
         lanes
+    }
+
+    /// Without any, and none that arrives.
+    pub(super) fn none(frames: Arc<Mapping>) -> Self {
+        Self { inbox: Inbox::without_sender(frames), links: Box::default(), nodes: Vec::new() }
     }
 
     /// Takes the lanes that have arrived.

@@ -121,6 +121,7 @@ impl Mender {
                 None => self.arrive((id.0 % DEPTH as u64).narrow_usize(), end, now),
             }
         }
+        self.shared.poll_orphans(now);
         self.probe(now);
         self.give_up_late(now);
         self.unsettled.settle(&self.lanes, self.shared.pid());

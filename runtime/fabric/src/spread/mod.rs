@@ -27,7 +27,7 @@ use yonder_mapping::Mapping;
 use yonder_placement::{Key, NodeId, Pid, PlacesWanted, Refusal};
 use yonder_protect::mend::Progress;
 use yonder_protect::{Protection, Slot, SlotSet};
-use yonder_units::Narrow;
+use yonder_units::{Nanos, Narrow};
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission};
 
 use crate::areas::{Area, Areas, parts_of};
@@ -41,6 +41,7 @@ use keeper::{Found, Keeper, find};
 use mender::Mender;
 use nodes::{FailedCall, Nodes};
 use queue::{SpreadQueuePair, may_have_moved};
+use unsettled::Orphan;
 pub(crate) use url::SCHEME;
 
 /// How long a controller has for an answer.
@@ -94,6 +95,8 @@ struct Shared {
     events: [AtomicU64; EVENTS.len()],
     /// Bytes that are mended in a second.
     mending: AtomicU64,
+    /// Of queue pairs that have ended.
+    orphans: Mutex<Vec<Orphan>>,
     keeper: OnceLock<Arc<Waker>>,
 }
 
@@ -119,6 +122,17 @@ impl Shared {
 
     fn count(&self, event: Event) {
         self.events[event as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// A queue pair has ended and leaves this.
+    fn leave(&self, orphan: Orphan) {
+        self.orphans.lock().unwrap_or_else(PoisonError::into_inner).push(orphan);
+    }
+
+    /// Looks whether what queue pairs have left may still land.
+    fn poll_orphans(&self, now: Nanos) {
+        let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
+        orphans.retain_mut(|orphan| orphan.poll(now, self.pid()));
     }
 
     fn event(&self, event: Event) -> u64 {
@@ -237,6 +251,7 @@ impl SpreadFabric {
             nodes,
             events: [const { AtomicU64::new(0) }; EVENTS.len()],
             mending: AtomicU64::new(0),
+            orphans: Mutex::default(),
             keeper: OnceLock::new(),
         });
         let failed = |error: std::io::Error| FabricError::System {

@@ -135,12 +135,7 @@ impl Nodes {
 
     /// An inbox for a new queue pair, which finds lanes to all nodes there that can be reached.
     pub(super) fn inbox(&self, frames: Arc<Mapping>) -> Arc<Inbox> {
-        let inbox = Arc::new(Inbox {
-            frames,
-            has_arrived: AtomicBool::new(false),
-            arrived: Mutex::default(),
-            linked: Mutex::default(),
-        });
+        let inbox = Inbox::without_sender(frames);
         lock(&self.inboxes).push(Arc::downgrade(&inbox));
         let known = self.list.read().unwrap_or_else(PoisonError::into_inner).len();
         for index in (0..known.narrow_u16()).map(NodeIndex) {
@@ -221,6 +216,12 @@ pub(super) enum FailedCall {
 }
 
 impl Inbox {
+    /// One that nothing arrives at.
+    pub(super) fn without_sender(frames: Arc<Mapping>) -> Arc<Self> {
+        let (has_arrived, arrived, linked) = (AtomicBool::new(false), Mutex::default(), Mutex::default());
+        Arc::new(Self { frames, has_arrived, arrived, linked })
+    }
+
     fn put(&self, index: NodeIndex, link: Box<Link>) {
         lock(&self.arrived).push((index, link));
         self.has_arrived.store(true, Ordering::Release);

@@ -24,7 +24,7 @@ use yonder_wire::ErrorCode;
 use super::group::Entry;
 use super::lanes::Lanes;
 use super::nodes::NodeIndex;
-use super::unsettled::Unsettled;
+use super::unsettled::{Orphan, Unsettled};
 use super::{Event, Shared};
 use crate::areas::{AreaPage, View};
 use crate::operations::Operations;
@@ -38,6 +38,8 @@ const DEPTH: usize = 256;
 const AGAIN: Nanos = 2_000_000;
 /// How often operations are looked at that have no answer.
 const LOOK_INTERVAL: Nanos = 100_000;
+/// How often everything is looked at: nodes may be suspect, and places given up.
+const LOOK_AT_ALL_INTERVAL: Nanos = 5_000_000;
 /// Writes that were given up and may still land, at most: more are not begun then.
 const UNSETTLED_MAX: usize = 4096;
 /// Where the slot is in the name below.
@@ -89,6 +91,8 @@ pub(super) struct SpreadQueuePair {
     delay: Delay,
     budget: Budget,
     look_at: Nanos,
+    /// When everything is looked at, and not only what is due.
+    look_at_all: Nanos,
 }
 
 impl SpreadQueuePair {
@@ -105,6 +109,7 @@ impl SpreadQueuePair {
             delay: Delay::default(),
             budget: Budget::default(),
             look_at: 0,
+            look_at_all: 0,
         }
     }
 
@@ -307,9 +312,18 @@ impl SpreadQueuePair {
 
     /// Looks at what has no answer.
     fn look(&mut self, now: Nanos) {
+        let all = now >= self.look_at_all;
+        if all {
+            self.look_at_all = now + LOOK_AT_ALL_INTERVAL;
+        }
         for at in 0..DEPTH.narrow_u16() {
             let Some(operation) = self.operations.get(at) else { continue };
-            if matches!(operation.course, Course::Waiting(until) if now < until) {
+            let is_due = match &operation.course {
+                Course::Waiting(until) => now >= *until,
+                Course::Read(read) => all || now >= read.next_look(),
+                Course::Write(_, again) => all || !again.is_empty(),
+            };
+            if !is_due {
                 continue;
             }
             let operation = operation.clone();
@@ -319,10 +333,13 @@ impl SpreadQueuePair {
                 Course::Read(mut read) => {
                     let up = self.up(entry, read.ticket().slots(), |slot| read.place(slot));
                     let step = read.look(&entry.group, up, now, &mut self.budget);
-                    if matches!(step.then, ReadNext::Ask(_)) {
+                    let goes_on = self.go_on_reading(at, &operation, read, step, now);
+                    if let (ReadNext::Ask(slot), Step::On(Course::Read(read))) = (step.then, &goes_on)
+                        && read.waiting().contains(slot)
+                    {
                         self.shared.count(Event::Hedged);
                     }
-                    self.go_on_reading(at, &operation, read, step, now)
+                    goes_on
                 }
                 Course::Write(mut write, again) => {
                     let up = self.up(entry, write.waiting(), |slot| write.place(slot));
@@ -439,5 +456,19 @@ impl QueuePair for SpreadQueuePair {
 
     fn depth(&self) -> usize {
         DEPTH
+    }
+}
+
+impl Drop for SpreadQueuePair {
+    /// What is under way is given up. Where a write of it may still land nothing else is written meanwhile: the mender
+    /// goes on asking the lanes about that.
+    fn drop(&mut self) {
+        let ids: Vec<WorkId> = self.operations.iter().map(|operation| operation.id).collect();
+        ids.into_iter().for_each(|id| self.cancel(id));
+        if !self.unsettled.is_empty() {
+            let lanes = std::mem::replace(&mut self.lanes, Lanes::none(Arc::clone(&self.frames)));
+            let unsettled = std::mem::replace(&mut self.unsettled, Unsettled::new(0));
+            self.shared.leave(Orphan { lanes, unsettled });
+        }
     }
 }

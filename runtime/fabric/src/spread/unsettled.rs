@@ -3,7 +3,7 @@
 //! Nothing else is written to such a page there, until the lane says that the write never will be executed.
 
 use yonder_protect::Place;
-use yonder_units::PAGE_BYTES;
+use yonder_units::{Nanos, PAGE_BYTES};
 
 use super::group::Entry;
 use super::lanes::Lanes;
@@ -13,6 +13,21 @@ use crate::areas::AreaPage;
 /// Writes that may still land.
 pub(super) struct Unsettled {
     list: Vec<(AreaPage<Entry>, Place)>,
+}
+
+/// What a queue pair leaves that has ended: its lanes, until nothing of what it gave up can land.
+pub(super) struct Orphan {
+    pub(super) lanes: Lanes,
+    pub(super) unsettled: Unsettled,
+}
+
+impl Orphan {
+    /// Looks whether something may still land. False if nothing may.
+    pub(super) fn poll(&mut self, now: Nanos, pid: u32) -> bool {
+        self.lanes.poll(now);
+        self.unsettled.settle(&self.lanes, pid);
+        !self.unsettled.is_empty()
+    }
 }
 
 impl Unsettled {
