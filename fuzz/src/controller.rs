@@ -225,6 +225,7 @@ impl Cluster {
             9 => Request::Drain { node },
             _ if bytes.is_multiple_of(2) => Request::Undrain { node },
             _ if bytes.is_multiple_of(3) => Request::GiveUp { pid, key, region },
+            _ if bytes.is_multiple_of(5) => Request::NoteProtection { pid, key, pages_below: bytes },
             _ => {
                 let places = if step.once_in(8) { step.number() as u32 } else { 1 + step.below(3) as u32 };
                 let bytes = if step.once_in(6) { bytes } else { 1 + bytes % REGION_BYTES };
@@ -313,6 +314,7 @@ fn check_answer(request: &Request, answer: &Answer) {
         | Request::PlaceRegion { key, .. }
         | Request::PlaceGroup { key, .. }
         | Request::GiveUp { key, .. }
+        | Request::NoteProtection { key, .. }
         | Request::Locate { key, .. }
         | Request::DestroySpace { key, .. } => *key == NO_KEY,
         _ => false,

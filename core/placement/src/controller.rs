@@ -108,6 +108,8 @@ pub struct Controller {
     pub(crate) space_limits: BTreeMap<String, (u64, u32)>,
     pub(crate) waiting: Waits,
     pub(crate) actions: Actions,
+    /// Pages of spaces that are at fewer places than was asked for, as their owners have said to this controller.
+    pub(crate) pages_below: BTreeMap<Pid, u64>,
     /// Groups that got places outside their set since the controller started.
     pub(crate) outside_sets: u64,
 }
@@ -151,7 +153,9 @@ impl Controller {
         state.spaces.iter().for_each(|(pid, space)| leases.renew(*pid, space.lease_ms));
         let (waiting, actions) = (Waits::default(), Actions::default());
         let (space_limits, outside_sets) = (BTreeMap::new(), 0);
-        let mut restored = Self { config, state, live, usage, leases, space_limits, waiting, actions, outside_sets };
+        let pages_below = BTreeMap::new();
+        let mut restored =
+            Self { config, state, live, usage, leases, space_limits, waiting, actions, pages_below, outside_sets };
         restored.seat_nodes();
         Ok(restored)
     }

@@ -262,6 +262,16 @@ pub enum Request {
         /// The region's number.
         region: u32,
     },
+    /// How many pages of the address space are at fewer places than was asked for, with the owner's key, who alone
+    /// knows it: [`Answer::Noted`].
+    NoteProtection {
+        /// The address space.
+        pid: Pid,
+        /// The owner's key.
+        key: Key,
+        /// How many pages.
+        pages_below: u64,
+    },
     /// Where a region is: [`Answer::Located`].
     Locate {
         /// The address space.
@@ -307,6 +317,7 @@ impl Request {
             | Self::PlaceRegion { pid, key, .. }
             | Self::PlaceGroup { pid, key, .. }
             | Self::GiveUp { pid, key, .. }
+            | Self::NoteProtection { pid, key, .. }
             | Self::Locate { pid, key, .. }
             | Self::DestroySpace { pid, key } => Some((*pid, *key)),
             Self::CreateSpace { .. }
@@ -380,6 +391,8 @@ pub enum Answer {
     },
     /// The region is not used any more.
     GivenUp,
+    /// It was noted.
+    Noted,
     /// Where the region is.
     Located(Placement),
     /// The address space is gone.

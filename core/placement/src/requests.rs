@@ -1,6 +1,6 @@
 //! What clients ask, apart from where allocations go (`place`).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use yonder_wire::Rights;
 
@@ -47,6 +47,9 @@ impl Controller {
                 }
             }
             Request::GiveUp { pid, key, region } => self.owned(*pid, *key).map(|()| self.give_up(*pid, *region)),
+            Request::NoteProtection { pid, key, pages_below } => {
+                self.owned(*pid, *key).map(|()| self.note_protection(*pid, *pages_below))
+            }
             Request::Locate { pid, key, region } => self.locate(*pid, *key, *region),
             Request::DestroySpace { pid, key } => self.owned(*pid, *key).map(|()| self.destroy_space(*pid)),
             Request::Nodes => Ok(self.nodes()),
@@ -129,11 +132,21 @@ impl Controller {
         placement.map(Answer::Located).ok_or(Refusal::NoRegion { pid, region })
     }
 
+    fn note_protection(&mut self, pid: Pid, pages_below: u64) -> Answer {
+        if pages_below == 0 {
+            self.pages_below.remove(&pid);
+        } else {
+            self.pages_below.insert(pid, pages_below);
+        }
+        Answer::Noted
+    }
+
     /// The space is gone at once; its nodes are told until they say that they have ended it. A lost node would be told
     /// when it comes back.
     pub(crate) fn destroy_space(&mut self, pid: Pid) -> Answer {
         self.state.delete(RecordKey::Space(pid));
         self.leases.forget(pid);
+        self.pages_below.remove(&pid);
         let regions: Vec<u32> = self.state.regions_of(pid).map(|(region, _)| region).collect();
         self.state.delete_regions(pid);
         for region in regions {
@@ -225,8 +238,14 @@ impl Controller {
     fn space_view(&self, pid: Pid) -> SpaceView {
         let mut nodes = BTreeSet::new();
         let (mut regions, mut allocated_bytes) = (0, 0u64);
+        let mut missing = BTreeMap::new();
         for (region, record) in self.state.regions_of(pid) {
             nodes.insert(record.owner);
+            if let Some(group) = record.group {
+                let is_there = u32::from(!self.is_lost(record.owner));
+                let left: &mut u32 = missing.entry(group.number).or_insert(group.places);
+                *left = left.saturating_sub(is_there);
+            }
             regions += 1;
             let allocated = self.usage[&(pid, region)].allocated(self.config.region_bytes);
             allocated_bytes = allocated_bytes.saturating_add(allocated);
@@ -235,6 +254,9 @@ impl Controller {
             Some(Maker::Tenant(name)) => Some(name.clone()),
             Some(Maker::Source(_)) | None => None,
         };
-        SpaceView { pid, regions, allocated_bytes, nodes: nodes.into_iter().collect(), tenant }
+        let groups_below = missing.values().filter(|missing| **missing > 0).count() as u64;
+        let pages_below = self.pages_below.get(&pid).copied().unwrap_or(0);
+        let nodes = nodes.into_iter().collect();
+        SpaceView { pid, regions, allocated_bytes, nodes, tenant, groups_below, pages_below }
     }
 }

@@ -46,6 +46,17 @@ pub struct SpaceView {
     /// The program that has made it, in a cluster in which programs have names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tenant: Option<String>,
+    /// Groups of pages that have fewer places than was asked for.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub groups_below: u64,
+    /// Pages that are at fewer places than was asked for, as their owner has said.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub pages_below: u64,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }
 
 /// How a node is.

@@ -51,8 +51,8 @@ pub(crate) use cluster::{
     ClusterAddArgs, ClusterArgs, ClusterFolderArgs, ClusterKeyArgs, ClusterListArgs, ClusterRevokeArgs, ClusterWhat,
 };
 pub(crate) use controller::{
-    AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, NodeNameArgs, NodesArgs, ServeArgs,
-    SpacesArgs, TenantsArgs,
+    AtArgs, ControllerAddresses, ControllerArgs, ControllerWhat, DrainArgs, HealthArgs, NodeNameArgs, NodesArgs,
+    ServeArgs, SpacesArgs, TenantsArgs,
 };
 pub(crate) use credential::CredentialArgs;
 pub(crate) use ctl::{CtlArgs, CtlListArgs, CtlProcessArgs, CtlWhat, CtlWordsArgs};

@@ -215,6 +215,14 @@ impl ControllerClient {
         }
     }
 
+    /// So many pages are at fewer places than was asked for, with the owner's key.
+    pub fn note_protection(&mut self, pid: Pid, key: Key, pages_below: u64) -> Result<(), ClientError> {
+        match self.ask(&Request::NoteProtection { pid, key, pages_below })? {
+            Answer::Noted => Ok(()),
+            other => Err(self.unexpected(&other)),
+        }
+    }
+
     /// Where a region is, with a capability of the key's rights.
     pub fn locate(&mut self, pid: Pid, key: Key, region: u32) -> Result<Placement, ClientError> {
         match self.ask(&Request::Locate { pid, key, region })? {

@@ -279,3 +279,34 @@ fn records_and_commands_of_earlier_releases_know_no_groups() {
     assert!(line.contains(r#""bytes":1048576,"places":2}"#), "{line}");
     assert_eq!(serde_json::from_str::<Request>(&line).unwrap(), request);
 }
+
+#[test]
+fn a_space_says_what_is_at_fewer_places_than_was_asked_for() {
+    let (mut scene, pid) = scene(8, &["", "", ""]);
+    scene.group(pid, wanted(2));
+    scene.group(pid, wanted(3));
+    let below = |scene: &mut Scene| match scene.answer(Request::Spaces { from: pid }) {
+        Answer::Spaces { spaces, .. } => spaces.first().map(|space| (space.groups_below, space.pages_below)),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(below(&mut scene), Some((0, 0)));
+    scene.give_up(pid, 1);
+    assert_eq!(below(&mut scene), Some((1, 0)), "until it has another place");
+    let others = scene.controller.state.regions[&(pid, 2)].owner;
+    scene.group(pid, PlacesWanted { group: Some(1), apart: vec![others], ..wanted(1) });
+    assert_eq!(below(&mut scene), Some((0, 0)));
+    // The third node is lost: it has a place of the second group at least.
+    scene.pass(config().lease - 1);
+    [1, 2].into_iter().for_each(|node| _ = scene.report(node, 6 * REGION, &[]));
+    scene.pass(1);
+    assert!(below(&mut scene).is_some_and(|(groups, pages)| groups >= 1 && pages == 0));
+    let note = |key, pages_below| Request::NoteProtection { pid, key, pages_below };
+    assert_eq!(scene.answer(note(keys(1).read, 7)), Answer::Refused(Refusal::NotAllowed { pid }));
+    assert_eq!(scene.answer(note(keys(1).owner, 7)), Answer::Noted);
+    assert_eq!(below(&mut scene).map(|(_, pages)| pages), Some(7));
+    assert_eq!(scene.answer(note(keys(1).owner, 0)), Answer::Noted);
+    assert_eq!(below(&mut scene).map(|(_, pages)| pages), Some(0));
+    scene.answer(note(keys(1).owner, 7));
+    scene.answer(Request::DestroySpace { pid, key: keys(1).owner });
+    assert_eq!((below(&mut scene), scene.controller.pages_below.len()), (None, 0));
+}

@@ -13,7 +13,15 @@ fn spaces_are_listed_with_what_they_have_and_without_keys() {
     };
     assert_eq!(list(&mut scene, Pid::FIRST), (Vec::new(), None));
     let pid = scene.create();
-    let empty = SpaceView { pid, regions: 0, allocated_bytes: 0, nodes: Vec::new(), tenant: None };
+    let empty = SpaceView {
+        pid,
+        regions: 0,
+        allocated_bytes: 0,
+        nodes: Vec::new(),
+        tenant: None,
+        groups_below: 0,
+        pages_below: 0,
+    };
     assert_eq!(list(&mut scene, pid), (vec![empty], None));
     scene.placed(pid, 2 * REGION);
     scene.placed(pid, PAGE);
@@ -23,6 +31,8 @@ fn spaces_are_listed_with_what_they_have_and_without_keys() {
         allocated_bytes: 2 * REGION + PAGE,
         nodes: vec![NodeId(1), NodeId(2)],
         tenant: None,
+        groups_below: 0,
+        pages_below: 0,
     };
     assert_eq!(list(&mut scene, Pid::FIRST), (vec![full], None));
     assert_eq!(list(&mut scene, Pid(pid.0 + 1)), (Vec::new(), None));

@@ -46,6 +46,9 @@ pub(crate) enum ControllerWhat {
     Spaces(SpacesArgs),
     /// Show what each tenant has and does on all nodes; without names, each host: those with most memory first
     Tenants(TenantsArgs),
+    /// Say what is not well: nodes that are lost or silent, and address spaces with pages at fewer nodes than was asked
+    /// for. Exits with 1 if there is anything
+    Health(HealthArgs),
     /// Move everything off a node, and wait until nothing is left
     Drain(DrainArgs),
     /// Let a node that was drained, or is being drained, have regions again
@@ -121,6 +124,15 @@ pub(crate) struct SpacesArgs {
     #[command(flatten)]
     pub(crate) controller: AtArgs,
     /// One JSON object for each address space on standard output
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct HealthArgs {
+    #[command(flatten)]
+    pub(crate) controller: AtArgs,
+    /// One JSON object on standard output
     #[arg(long)]
     pub(crate) json: bool,
 }

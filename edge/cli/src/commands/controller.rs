@@ -1,8 +1,9 @@
 //! `yonder controller`: a controller until it is told to end, or what one asks of a controller that runs.
 //!
-//! `serve` runs one, `drain` empties a node; the rest is one question each.
+//! `serve` runs one, `drain` empties a node, `health` says what is not well; the rest is one question each.
 
 mod drain;
+mod health;
 mod serve;
 
 use std::process::ExitCode;
@@ -30,6 +31,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
         Some(ControllerWhat::Nodes(args)) => show_nodes(args)?,
         Some(ControllerWhat::Spaces(args)) => show_spaces(args)?,
         Some(ControllerWhat::Tenants(args)) => show_tenants(args)?,
+        Some(ControllerWhat::Health(args)) => return health::run(args),
         Some(ControllerWhat::Drain(args)) => drain::run(args)?,
         Some(ControllerWhat::Undrain(args)) => undrain(args)?,
     }
@@ -187,6 +189,8 @@ mod tests {
             allocated_bytes: (nodes.len() as u64) << 29,
             nodes: nodes.iter().map(|node| yonder_placement::NodeId(*node)).collect(),
             tenant: nodes.is_empty().then(|| "app".to_owned()),
+            groups_below: 0,
+            pages_below: 0,
         };
         let table = aligned(&spaces_table(&[view(1 << 31, &[0xa1, 0xa2, 0xa3]), view((1 << 31) + 1, &[])]));
         let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");

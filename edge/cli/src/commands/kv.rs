@@ -15,7 +15,7 @@ use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Requests, Sa
 
 use crate::args::{KvArgs, as_user, become_user};
 use crate::commands::ctl::serve_settings;
-use crate::commands::metrics::{check_addresses, how_to_watch};
+use crate::commands::metrics::{check_addresses, fabric_metrics, how_to_watch};
 use crate::commands::protection;
 use crate::setup::Setup;
 
@@ -109,12 +109,9 @@ impl Server {
     fn serve_metrics(&self, bound: BoundMetrics, credential: Option<Arc<Credential>>) -> anyhow::Result<MetricsServer> {
         let (far, requests, store) = (self.far.clone(), Arc::clone(&self.stats), Arc::clone(self.handler.store()));
         let sample = move || {
-            let items = store.stats();
-            Sample {
-                paging: Some(far.stats()),
-                requests: Some(Requests::from(&*requests)),
-                extra: item_metrics(&items),
-            }
+            let mut extra = item_metrics(&store.stats());
+            extra.extend(fabric_metrics(&far.counters()));
+            Sample { paging: Some(far.stats()), requests: Some(Requests::from(&*requests)), extra }
         };
         Ok(bound.serve(Arc::new(sample), credential)?)
     }

@@ -1,9 +1,10 @@
 //! Where `yonder kv` and `yonder serve` listen, and who may look at their metrics: all who reach them, or with a
-//! credential operators, and those who have the same one.
+//! credential operators, and those who have the same one. And what of them is the fabric's.
 
 use std::net::SocketAddr;
 
-use yonder_metrics::MetricsServer;
+use yonder_fabric::Counter;
+use yonder_metrics::{Extra, ExtraKind, MetricsServer};
 
 use crate::args::{CredentialArgs, OpenArgs};
 
@@ -23,6 +24,37 @@ pub(super) fn check_addresses(
 /// Where the metrics are, and what shows them to the one who has started the server.
 pub(super) fn how_to_watch(metrics: &MetricsServer, credential: &CredentialArgs) -> String {
     format!("metrics on {0}; `yonder top --attach {0}{credential}` shows them", metrics.address())
+}
+
+/// Counters of fabrics that are metrics too: the counter's name, the metric's, its kind and what it says.
+const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 10] = {
+    use ExtraKind::{Counter, Gauge};
+    [
+        ("wire_sent_bytes", "yonder_wire_sent_bytes_total", Counter, "Bytes sent to memory nodes."),
+        ("wire_received_bytes", "yonder_wire_received_bytes_total", Counter, "Bytes received from memory nodes."),
+        ("spread_degraded_pages", "yonder_pages_below_protection", Gauge, "Pages at fewer nodes than was asked for."),
+        ("spread_mending_bytes_per_s", "yonder_mending_bytes_per_second", Gauge, "Bytes copied to new places."),
+        ("spread_mended_pages", "yonder_mended_pages_total", Counter, "Pages copied to new places."),
+        ("spread_places_given_up", "yonder_places_given_up_total", Counter, "Places of pages that were given up."),
+        ("spread_places_replaced", "yonder_places_replaced_total", Counter, "Places found in the stead of others."),
+        ("spread_moves", "yonder_places_moved_total", Counter, "Places that moved to another node."),
+        ("spread_hedged_reads", "yonder_hedged_reads_total", Counter, "Reads asked for at a further place."),
+        (
+            "spread_repeated_reads",
+            "yonder_repeated_reads_total",
+            Counter,
+            "Reads that did not count, and were repeated.",
+        ),
+    ]
+};
+
+/// Those that a fabric has.
+pub(super) fn fabric_metrics(counters: &[Counter]) -> Vec<Extra> {
+    let metric = |(wanted, name, kind, help): (&str, &'static str, ExtraKind, &'static str)| {
+        let counter = counters.iter().find(|counter| counter.name == wanted)?;
+        Some(Extra::new(name, kind, counter.value, help))
+    };
+    FABRIC_METRICS.into_iter().filter_map(metric).collect()
 }
 
 #[cfg(test)]

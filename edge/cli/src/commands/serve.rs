@@ -18,7 +18,7 @@ use yonder_serve::{Protocol, Served, UdpServer};
 
 use crate::args::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorArgs, ServedApp, as_user, become_user};
 use crate::commands::ctl::serve_settings;
-use crate::commands::metrics::{check_addresses, how_to_watch};
+use crate::commands::metrics::{check_addresses, fabric_metrics, how_to_watch};
 use crate::commands::protection;
 use crate::output::{Bar, with_bar};
 use crate::setup::Setup;
@@ -167,7 +167,10 @@ fn serve_metrics(
     credential: Option<Arc<Credential>>,
 ) -> anyhow::Result<MetricsServer> {
     let (far, stats) = (far.clone(), Arc::clone(stats));
-    let sample =
-        move || Sample { paging: Some(far.stats()), requests: Some(Requests::from(&*stats)), extra: Vec::new() };
+    let sample = move || Sample {
+        paging: Some(far.stats()),
+        requests: Some(Requests::from(&*stats)),
+        extra: fabric_metrics(&far.counters()),
+    };
     Ok(bound.serve(Arc::new(sample), credential)?)
 }

@@ -246,6 +246,11 @@ impl Cluster {
         Ok(self.controller().give_up(self.pid, self.key, region)?)
     }
 
+    /// So many pages are at fewer places than was asked for.
+    pub fn note_protection(&self, pages_below: u64) -> Result<(), ClusterError> {
+        Ok(self.controller().note_protection(self.pid, self.key, pages_below)?)
+    }
+
     /// What all threads know of the node there.
     pub fn session(&self, at: &Location) -> Arc<NodeSession> {
         let mut standings = self.standings.lock().unwrap_or_else(PoisonError::into_inner);

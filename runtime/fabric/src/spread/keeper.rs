@@ -26,6 +26,8 @@ const LOOK_AGAIN: Duration = Duration::from_millis(5);
 const LOOK_LATER: Duration = Duration::from_millis(25);
 /// Pause before a replacement is asked for again that was refused.
 const REPLACE_AGAIN: Nanos = 1_000_000_000;
+/// How often the controller is told of pages that are at too few places.
+const TELL_EACH: Nanos = 1_000_000_000;
 /// Words that one look sweeps.
 const WORDS_PER_LOOK: u32 = 1 << 16;
 
@@ -36,6 +38,10 @@ pub(super) struct Keeper {
     replace_at: Nanos,
     /// It was said that there are too few nodes.
     is_warned: bool,
+    /// What the controller was told last: how many pages are at too few places, and when.
+    told: (u64, Nanos),
+    /// It is told nothing before that.
+    tell_again_at: Nanos,
 }
 
 /// What is known of a place after the controller was asked.
@@ -91,7 +97,28 @@ impl Keeper {
                 }
             }
         }
+        self.tell(shared);
         if is_amiss { Pace::After(LOOK_AGAIN) } else { Pace::Within(LOOK_LATER) }
+    }
+}
+
+impl Keeper {
+    /// Tells the controller how many pages are at too few places: at once when there are some, or none any more, and
+    /// now and then in between.
+    fn tell(&mut self, shared: &Shared) {
+        if shared.protection.wanted() == 1 {
+            return;
+        }
+        let (now, (before, at)) = (yonder_clock::now(), self.told);
+        let below = shared.areas.all().iter().map(|area| area.table.group.pages_degraded()).sum();
+        let is_due = (below == 0) != (before == 0) || below > 0 && now >= at.saturating_add(TELL_EACH);
+        if is_due && now >= self.tell_again_at {
+            match shared.cluster.note_protection(below) {
+                Ok(()) => self.told = (below, now),
+                // It is told later, or to another one.
+                Err(_) => self.tell_again_at = now + TELL_EACH,
+            }
+        }
     }
 }
 

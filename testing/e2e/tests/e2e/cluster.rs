@@ -68,6 +68,20 @@ impl Cluster {
         ended.objects()
     }
 
+    /// Asks `yonder controller health` until all is well, or too long.
+    pub(crate) fn is_well_in_time(&self) -> bool {
+        let deadline = Instant::now() + TIMEOUT;
+        while Instant::now() < deadline {
+            let ended = self.yonder.run(&["controller", "health", "--json", "--at", &self.at()]);
+            let health = ended.object();
+            assert_eq!(ended.code == Some(0), health["healthy"] == true, "{health}");
+            if ended.code == Some(0) {
+                return true;
+            }
+        }
+        false
+    }
+
     /// Asks for a node until it is as it should be, or too long.
     pub(crate) fn wait_until(&self, node: &str, is_right: impl Fn(Option<&Value>) -> bool) -> bool {
         let deadline = Instant::now() + TIMEOUT;

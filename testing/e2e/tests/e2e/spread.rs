@@ -87,6 +87,8 @@ fn a_node_fails(signal: Signal) {
         }
     });
     Client::connect(server.address()).verify(&CONTENT, 0..CONTENT.keys, 1);
+    // All is at two nodes again, and the node that failed is forgotten, or back.
+    assert!(cluster.is_well_in_time(), "it does not become well");
     let ended = server.stop();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
