@@ -51,6 +51,7 @@ enum State {
 struct Slot {
     state: State,
     id: WorkId,
+    is_write: bool,
     frame: FrameIndex,
     requests: [Request; SEGMENTS_MAX],
 }
@@ -75,6 +76,9 @@ pub(crate) enum End {
     /// The node was not reached, or has not answered: it may have done it.
     Unknown,
 }
+
+/// The node has forgotten the address space: nothing of it lands there any more.
+const FORGOTTEN: End = End::Refused(ErrorCode::BadCapability);
 
 /// Reads and writes over a lane, each with the right to its memory.
 pub(crate) struct LaneQueue {
@@ -109,7 +113,7 @@ impl LaneQueue {
     /// A queue over `lane`, which was opened with the limits of [`lane_config`].
     pub(crate) fn new(lane: Lane, frames: Arc<Mapping>) -> Self {
         let requests = [Request::default(); SEGMENTS_MAX];
-        let empty = Slot { state: State::Free, id: WorkId(0), frame: FrameIndex(0), requests };
+        let empty = Slot { state: State::Free, id: WorkId(0), is_write: false, frame: FrameIndex(0), requests };
         Self {
             lane,
             pages: Pages { frames, slots: Box::new([empty; DEPTH]) },
@@ -153,7 +157,8 @@ impl LaneQueue {
             *request = Request { offset, bytes, operation: Some(submitted) };
         }
         self.free.pop();
-        self.pages.slots[usize::from(index)] = Slot { state: State::Posted, id, frame, requests };
+        self.pages.slots[usize::from(index)] =
+            Slot { state: State::Posted, id, is_write: kind == Kind::Write, frame, requests };
         Ok(())
     }
 
@@ -186,7 +191,7 @@ impl LaneQueue {
         let posted = self.pages.slots.iter().position(|slot| slot.state != State::Free && slot.id == id);
         let Some(index) = posted else { return false };
         match self.pages.slots[index].state {
-            State::Posted => give_up(&mut self.lane, &mut self.pages.slots[index].requests),
+            State::Posted => _ = give_up(&mut self.lane, &mut self.pages.slots[index].requests),
             State::Ended(_) => self.ended.retain(|ended| usize::from(*ended) != index),
             State::Free => unreachable!("it was looked for among the others"),
         }
@@ -228,8 +233,11 @@ impl LaneQueue {
             let slot = &mut self.pages.slots[index];
             assert!(slot.state == State::Posted, "a completion for a slot that has no operation");
             slot.requests[place].operation = None;
-            if end != End::Done {
-                give_up(&mut self.lane, &mut slot.requests);
+            let mut end = end;
+            let may_land = end != End::Done && give_up(&mut self.lane, &mut slot.requests) && slot.is_write;
+            if may_land && end != FORGOTTEN {
+                // The rest of a write may still land.
+                end = End::Unknown;
             }
             if slot.requests.iter().all(|request| request.operation.is_none()) {
                 slot.state = State::Ended(end);
@@ -328,9 +336,14 @@ impl Data for Pages {
     }
 }
 
-/// Gives up those of an operation's requests that are not over.
-fn give_up(lane: &mut Lane, requests: &mut [Request; SEGMENTS_MAX]) {
-    requests.iter_mut().filter_map(|request| request.operation.take()).for_each(|operation| lane.cancel(operation));
+/// Gives up those of an operation's requests that are not over. Whether there were any.
+fn give_up(lane: &mut Lane, requests: &mut [Request; SEGMENTS_MAX]) -> bool {
+    let mut any = false;
+    for operation in requests.iter_mut().filter_map(|request| request.operation.take()) {
+        lane.cancel(operation);
+        any = true;
+    }
+    any
 }
 
 /// The name on the lane of the request for the segment at `place` of the operation in slot `index`.

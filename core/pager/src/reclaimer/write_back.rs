@@ -227,8 +227,10 @@ impl<M: Machine> Reclaimer<M> {
     /// Handles acknowledgements, and posts again what failed or was lost.
     pub(crate) fn poll_writes(&mut self, pass: Pass<'_, M>) {
         let Pass { pager, now } = pass;
-        // Without polls the node never hears that a write was given up.
-        if self.free_writes.len() == self.writes.len() && self.ended.is_empty() {
+        // Without polls the node never hears that a write was given up, and who keeps pages at several nodes does not
+        // hear that it has.
+        let is_at_rest = self.free_writes.len() == self.writes.len() && self.ended.is_empty();
+        if is_at_rest && self.queue_pair.next_poll() == Nanos::MAX {
             return;
         }
         let mut completions = std::mem::take(&mut self.completions);

@@ -83,7 +83,9 @@ impl DatagramLink {
 
     /// Sends what may be sent, and takes what has arrived.
     pub(super) fn exchange(&mut self, client: &mut Client, now: Nanos, data: &mut impl Data) -> Condition {
-        if !client.idle() && self.try_exchange(client, now, data).is_err() {
+        // One that is down is listened to all the same: what is asked of it is given up at once, so that it looks idle.
+        let is_used = !client.idle() || self.condition == Condition::Down;
+        if is_used && self.try_exchange(client, now, data).is_err() {
             self.condition = Condition::Down;
         }
         self.condition
@@ -97,7 +99,8 @@ impl DatagramLink {
         let taken = self.take_arrived(client, data);
         let sent = self.send(client, now, data)?;
         // What was sent now is not answered yet, and what had arrived before was taken: the next poll asks the kernel.
-        if sent > 0 || (taken > 0 && taken < self.received.slots()) {
+        let is_up = self.condition == Condition::Up;
+        if is_up && (sent > 0 || (taken > 0 && taken < self.received.slots())) {
             return Ok(());
         }
         loop {

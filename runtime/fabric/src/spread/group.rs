@@ -37,7 +37,15 @@ pub(super) struct Entry {
     name: u32,
     /// Slots whose place is doubted.
     doubted: AtomicU8,
-    kept: Mutex<[Option<Kept>; SLOTS_MAX]>,
+    kept: Mutex<Places>,
+}
+
+/// The places of a group, by their slots.
+#[derive(Default)]
+struct Places {
+    slots: [Option<Kept>; SLOTS_MAX],
+    /// The memory was given back: there are no further ones.
+    is_released: bool,
 }
 
 impl Address {
@@ -79,17 +87,33 @@ impl Entry {
         self.name
     }
 
-    /// Puts a place into a slot that is free.
-    pub(super) fn adopt(&self, slot: Slot, region: u32, address: Address) {
+    /// Pages that are at fewer places than was asked for: all that there are, if it is not known yet which ones a place
+    /// had that was given up.
+    pub(super) fn pages_below(&self) -> u64 {
+        let is_known = self.group.view().leaving().is_empty();
+        if is_known { self.group.pages_degraded() } else { self.group.pages_written() }
+    }
+
+    /// Puts a place into a slot that is free. False if the memory was given back.
+    #[must_use]
+    pub(super) fn adopt(&self, slot: Slot, region: u32, address: Address) -> bool {
         let mut kept = self.lock();
-        let place = self.group.adopt(slot, address.to_bits());
-        kept[slot.index()] = Some(Kept { place, region, address });
+        if !kept.is_released {
+            let place = self.group.adopt(slot, address.to_bits());
+            kept.slots[slot.index()] = Some(Kept { place, region, address });
+        }
+        !kept.is_released
+    }
+
+    /// The memory is given back: no places are adopted from now on.
+    pub(super) fn release(&self) {
+        self.lock().is_released = true;
     }
 
     /// The content of a place is at another address now.
     pub(super) fn relocate(&self, moved: Kept, address: Address) {
         let mut kept = self.lock();
-        if let Some(known) = kept[moved.place.slot.index()].as_mut().filter(|known| known.place == moved.place) {
+        if let Some(known) = kept.slots[moved.place.slot.index()].as_mut().filter(|known| known.place == moved.place) {
             self.group.relocate(moved.place, address.to_bits());
             known.address = address;
         }
@@ -97,12 +121,12 @@ impl Entry {
 
     /// Forgets a place that was given up, once its slot is free.
     pub(super) fn forget(&self, slot: Slot) -> Option<Kept> {
-        self.lock()[slot.index()].take()
+        self.lock().slots[slot.index()].take()
     }
 
     /// The places that there are, those included that were given up and not forgotten.
     pub(super) fn kept(&self) -> impl Iterator<Item = Kept> + use<> {
-        let kept: [Option<Kept>; SLOTS_MAX] = *self.lock();
+        let kept = self.lock().slots;
         kept.into_iter().flatten()
     }
 
@@ -131,7 +155,7 @@ impl Entry {
         SlotSet::from_bits(self.doubted.swap(0, Ordering::AcqRel))
     }
 
-    fn lock(&self) -> MutexGuard<'_, [Option<Kept>; SLOTS_MAX]> {
+    fn lock(&self) -> MutexGuard<'_, Places> {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

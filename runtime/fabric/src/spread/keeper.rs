@@ -16,12 +16,16 @@ use yonder_units::Nanos;
 
 use super::group::{Address, Entry, Kept};
 use super::{Event, Shared};
-use crate::areas::Area;
+use crate::areas::{Area, List};
 use crate::background::Pace;
 use crate::cluster::ClusterError;
 
 /// Pause between two looks while something is amiss.
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// The longest, where the controller knows nothing new.
+const LOOK_AGAIN_MAX: Duration = Duration::from_millis(160);
+/// How often it is seen to that lanes stand.
+const LINK_EACH: Nanos = 1_000_000_000;
 /// The same, while nothing is.
 const LOOK_LATER: Duration = Duration::from_millis(25);
 /// Pause before a replacement is asked for again that was refused.
@@ -32,8 +36,13 @@ const TELL_EACH: Nanos = 1_000_000_000;
 const WORDS_PER_LOOK: u32 = 1 << 16;
 
 /// What a thread that looks after groups remembers.
-#[derive(Default)]
 pub(super) struct Keeper {
+    /// Pause before the next look while something is amiss.
+    again: Duration,
+    /// Regions that the controller is to be told of: they are not used any more.
+    gone: Vec<u32>,
+    give_back_at: Nanos,
+    link_at: Nanos,
     /// Nothing is replaced before that.
     replace_at: Nanos,
     /// It was said that there are too few nodes.
@@ -55,51 +64,126 @@ pub(super) enum Found {
     Lost,
 }
 
+impl Default for Keeper {
+    fn default() -> Self {
+        let (gone, told) = (Vec::new(), (0, 0));
+        Self {
+            again: LOOK_AGAIN,
+            gone,
+            give_back_at: 0,
+            link_at: 0,
+            replace_at: 0,
+            is_warned: false,
+            told,
+            tell_again_at: 0,
+        }
+    }
+}
+
 impl Keeper {
-    /// Looks after all groups once.
+    /// Looks after all groups once. What waits for none comes first.
     pub(super) fn step(&mut self, shared: &Arc<Shared>) -> Pace {
+        let areas = shared.areas.all();
         let mut is_amiss = false;
-        shared.nodes.judge(yonder_clock::now());
-        for area in shared.areas.all().iter() {
+        for area in areas.iter() {
+            is_amiss |= look_at_places(shared, &area.table);
+        }
+        is_amiss |= self.sweep(&areas);
+        is_amiss |= self.find_doubted(shared, &areas);
+        is_amiss |= self.sweep(&areas);
+        for area in areas.iter() {
+            is_amiss |= self.replace(shared, &area.table);
+        }
+        self.give_back(shared);
+        self.link(shared);
+        self.tell(shared);
+        if is_amiss { Pace::After(self.again) } else { Pace::Within(LOOK_LATER) }
+    }
+
+    fn sweep(&mut self, areas: &List<Entry>) -> bool {
+        areas.iter().fold(false, |has_more, area| sweep(&area.table, &mut self.gone) | has_more)
+    }
+
+    /// Asks where places are that are doubted. Where nothing has changed they are asked for less and less often.
+    fn find_doubted(&mut self, shared: &Arc<Shared>, areas: &List<Entry>) -> bool {
+        let (mut any, mut has_moved) = (false, false);
+        for area in areas.iter() {
             let entry = &area.table;
             let doubted = entry.take_doubted();
-            let now = yonder_clock::now();
-            for kept in entry.kept() {
-                if entry.address(kept.place).is_none() {
-                    continue;
-                }
-                match shared.nodes.get(kept.address.node).health.state() {
-                    State::Lost => is_amiss |= give_up(shared, entry, kept, Cause::Lost),
-                    State::Silent => is_amiss |= give_up(shared, entry, kept, Cause::Silent),
-                    State::Up => is_amiss |= entry.group.take_back(kept.place),
-                    State::Suspect => is_amiss = true,
-                }
-                if doubted.contains(kept.place.slot) && entry.address(kept.place).is_some() {
-                    is_amiss = true;
-                    let is_heard = || shared.nodes.get(kept.address.node).health.last_heard() > now;
-                    if find(shared, area, kept) == Found::Same && !is_heard() {
-                        // The controller may know more soon.
-                        entry.doubt(kept.place.slot.into());
-                    }
-                }
-            }
-            is_amiss |= sweep(shared, entry);
-            if now >= self.replace_at && is_short(entry) {
-                is_amiss = true;
-                match shared.replace(entry) {
-                    Ok(()) => self.is_warned = false,
-                    Err(error) => {
-                        if !std::mem::replace(&mut self.is_warned, true) {
-                            tracing::warn!(%error, "pages have fewer places than was asked for");
-                        }
-                        self.replace_at = now + REPLACE_AGAIN;
-                    }
+            let asked = yonder_clock::now();
+            let kept = entry.kept().filter(|kept| doubted.contains(kept.place.slot));
+            for kept in kept.filter(|kept| entry.address(kept.place).is_some()) {
+                any = true;
+                let is_heard = || shared.nodes.get(kept.address.node).health.last_heard() > asked;
+                match find(shared, area, kept) {
+                    Found::Moved => has_moved = true,
+                    // The controller may know more soon.
+                    Found::Same if !is_heard() => _ = entry.doubt(kept.place.slot.into()),
+                    Found::Same | Found::Lost => {}
                 }
             }
         }
-        self.tell(shared);
-        if is_amiss { Pace::After(LOOK_AGAIN) } else { Pace::Within(LOOK_LATER) }
+        self.again = if has_moved || !any { LOOK_AGAIN } else { (2 * self.again).min(LOOK_AGAIN_MAX) };
+        any
     }
+
+    /// Finds places for a group that has too few.
+    fn replace(&mut self, shared: &Arc<Shared>, entry: &Entry) -> bool {
+        let now = yonder_clock::now();
+        if !is_short(entry) || now < self.replace_at {
+            return false;
+        }
+        match shared.replace(entry) {
+            Ok(()) => self.is_warned = false,
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_warned, true) {
+                    tracing::warn!(%error, "pages have fewer places than was asked for");
+                }
+                self.replace_at = now + REPLACE_AGAIN;
+            }
+        }
+        true
+    }
+
+    /// Tells the controller of regions that are not used any more. A node that comes back frees them then; what is not
+    /// told ends with the address space.
+    fn give_back(&mut self, shared: &Shared) {
+        if yonder_clock::now() < self.give_back_at {
+            return;
+        }
+        while let Some(region) = self.gone.last() {
+            match shared.cluster.give_up(*region) {
+                Err(ClusterError::Controller(ClientError::Unreachable { .. })) => {
+                    self.give_back_at = yonder_clock::now() + REPLACE_AGAIN;
+                    return;
+                }
+                _ => _ = self.gone.pop(),
+            }
+        }
+    }
+
+    /// Sees to it that queue pairs have lanes to all nodes that answer, also those that were made while one did not.
+    fn link(&mut self, shared: &Shared) {
+        let now = yonder_clock::now();
+        if now >= self.link_at {
+            self.link_at = now + LINK_EACH;
+            shared.nodes.connect_all();
+        }
+    }
+}
+
+/// Gives up the places of a group whose nodes are gone or silent. Whether anything is not as it should be.
+fn look_at_places(shared: &Shared, entry: &Entry) -> bool {
+    let mut is_amiss = false;
+    for kept in entry.kept().filter(|kept| entry.address(kept.place).is_some()) {
+        is_amiss |= match shared.nodes.get(kept.address.node).health.state() {
+            State::Lost => give_up(shared, entry, kept, Cause::Lost),
+            State::Silent => give_up(shared, entry, kept, Cause::Silent),
+            State::Up => entry.group.take_back(kept.place),
+            State::Suspect => true,
+        };
+    }
+    is_amiss
 }
 
 impl Keeper {
@@ -110,7 +194,7 @@ impl Keeper {
             return;
         }
         let (now, (before, at)) = (yonder_clock::now(), self.told);
-        let below = shared.areas.all().iter().map(|area| area.table.group.pages_degraded()).sum();
+        let below = shared.areas.all().iter().map(|area| area.table.pages_below()).sum();
         let is_due = (below == 0) != (before == 0) || below > 0 && now >= at.saturating_add(TELL_EACH);
         if is_due && now >= self.tell_again_at {
             match shared.cluster.note_protection(below) {
@@ -157,23 +241,19 @@ fn give_up(shared: &Shared, entry: &Entry, kept: Kept, cause: Cause) -> bool {
     }
 }
 
-/// Sweeps words of a group, and gives regions back whose places are gone. Whether there is more to do.
-fn sweep(shared: &Shared, entry: &Entry) -> bool {
-    let mut has_more = false;
-    if entry.group.wants_sweep() {
-        match entry.group.sweep(WORDS_PER_LOOK) {
-            Swept::More => has_more = true,
-            Swept::Freed(slots) => {
-                has_more = true;
-                for kept in slots.iter().filter_map(|slot| entry.forget(slot)) {
-                    // A node that comes back frees it then; what cannot be told now ends with the address space.
-                    let _ = shared.cluster.give_up(kept.region);
-                }
-            }
-            Swept::Nothing | Swept::Busy => {}
-        }
+/// Sweeps words of a group, and adds the regions to `gone` whose places are. Whether there is more to do.
+fn sweep(entry: &Entry, gone: &mut Vec<u32>) -> bool {
+    if !entry.group.wants_sweep() {
+        return false;
     }
-    has_more
+    match entry.group.sweep(WORDS_PER_LOOK) {
+        Swept::More => true,
+        Swept::Freed(slots) => {
+            gone.extend(slots.iter().filter_map(|slot| entry.forget(slot)).map(|kept| kept.region));
+            true
+        }
+        Swept::Nothing | Swept::Busy => false,
+    }
 }
 
 /// Whether a group has fewer live places than it should, and a slot for one.

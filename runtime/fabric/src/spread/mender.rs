@@ -34,6 +34,7 @@ const RATE_CEILING: u64 = 192 << 20;
 const SILENCE: Nanos = 500_000_000;
 /// Pause while answers are awaited, and while nothing is to be mended.
 const AWAIT: Duration = Duration::from_micros(50);
+const AWAIT_PROBE: Duration = Duration::from_millis(2);
 const REST: Duration = Duration::from_millis(20);
 const REST_NANOS: Nanos = 20_000_000;
 /// Words that are looked at in one step, so that answers do not wait for long.
@@ -41,6 +42,8 @@ const WORDS_PER_STEP: usize = 1 << 14;
 
 /// How often a node is asked that answers others, or is asked nothing.
 const PROBE_EACH: Nanos = 1_000_000_000;
+/// The same, while another is suspect.
+const PROBE_SOON: Nanos = 50_000_000;
 /// The name of what is asked of a node, behind those of mends.
 const PROBE: u64 = 1 << 62;
 
@@ -48,6 +51,8 @@ const PROBE: u64 = 1 << 62;
 struct Probe {
     is_under_way: bool,
     next_at: Nanos,
+    /// The same, while a node is suspect.
+    soon_at: Nanos,
 }
 
 /// A page under way.
@@ -121,6 +126,8 @@ impl Mender {
                 None => self.arrive((id.0 % DEPTH as u64).narrow_usize(), end, now),
             }
         }
+        // Here, because this thread waits for nobody.
+        self.shared.nodes.judge(now);
         self.shared.poll_orphans(now);
         self.probe(now);
         self.give_up_late(now);
@@ -134,22 +141,30 @@ impl Mender {
             }
         }
         let is_busy = self.under_way.iter().any(Option::is_some) || now >= self.rest_until;
-        Pace::After(if is_busy { AWAIT } else { REST })
+        let is_probing = self.probes.iter().any(|probe| probe.is_under_way);
+        Pace::After(match (is_busy, is_probing) {
+            (true, _) => AWAIT,
+            (false, true) => AWAIT_PROBE,
+            (false, false) => REST,
+        })
     }
 
     /// Asks nodes whether they are there.
     fn probe(&mut self, now: Nanos) {
+        // Whether others are heard decides what the silence of one means.
+        let is_any_silent = (0..self.probes.len())
+            .any(|node| self.shared.nodes.get(NodeIndex(node.narrow_u16())).health.state() == State::Suspect);
         for node in 0..self.shared.nodes.len() {
             if node == self.probes.len() {
-                self.probes.push(Probe { is_under_way: false, next_at: now + PROBE_EACH });
+                self.probes.push(Probe { is_under_way: false, next_at: now + PROBE_EACH, soon_at: now });
             }
             let (probe, index) = (&mut self.probes[node], NodeIndex(node.narrow_u16()));
             let health = &self.shared.nodes.get(index).health;
-            let is_due = now >= probe.next_at || health.wants_probe(now);
+            let is_due = now >= probe.next_at || health.wants_probe(now) || is_any_silent && now >= probe.soon_at;
             if probe.is_under_way || !is_due || health.state() == State::Lost {
                 continue;
             }
-            probe.next_at = now + PROBE_EACH;
+            (probe.next_at, probe.soon_at) = (now + PROBE_EACH, now + PROBE_SOON);
             let list = self.shared.areas.all();
             let address = list.iter().find_map(|area| area.table.address_at(index));
             if let Some(address) = address {

@@ -45,7 +45,7 @@ use unsettled::Orphan;
 pub(crate) use url::SCHEME;
 
 /// How long a controller has for an answer.
-const CONTROLLER_TIME_MAX: Duration = Duration::from_secs(5);
+const CONTROLLER_TIME_MAX: Duration = Duration::from_secs(3);
 /// How often an allocation is tried anew because nodes had filled up since the controller last heard of them.
 const ATTEMPTS_MAX: usize = 16;
 /// How long a call waits for a region that is on its way between nodes.
@@ -224,13 +224,19 @@ impl Shared {
     fn replace(&self, entry: &Entry) -> Result<(), FabricError> {
         let view = entry.group.view();
         let missing = entry.group.protection().wanted().saturating_sub(view.live().count());
-        let apart: Vec<NodeId> = entry.kept().map(|kept| self.nodes.get(kept.address.node).id).collect();
+        let missing = missing.min(view.free().count());
+        let mut apart: Vec<NodeId> = entry.kept().map(|kept| self.nodes.get(kept.address.node).id).collect();
+        apart.extend(self.nodes.silent());
+        apart.sort_unstable();
+        apart.dedup();
         let (_, given) = self.find_places(entry.bytes(), missing, Some(entry.name()), &apart)?;
-        let mut free = view.free().iter();
-        for Given { region, address } in given {
-            let slot = free.next().expect("there were as many slots as places were asked for");
-            entry.adopt(slot, region, address);
-            self.count(Event::Replaced);
+        for (slot, given) in view.free().iter().zip(given) {
+            if entry.adopt(slot, given.region, given.address) {
+                self.count(Event::Replaced);
+            } else {
+                // Its memory was released meanwhile.
+                self.give_back(&[given]);
+            }
         }
         Ok(())
     }
@@ -289,6 +295,10 @@ impl SpreadFabric {
             // What was given up is not asked.
             let Some(kept) = kept.filter(|kept| area.table.address(kept.place).is_some()) else { return Ok(()) };
             let node = self.shared.nodes.get(kept.address.node);
+            if area.table.group.protection().wanted() > 1 && !node.health.state().is_up() {
+                // It is not waited for. The pages' words say what they are, whatever is there.
+                return Ok(());
+            }
             let error = match node.call(kind, kept.address.start + offset, bytes, &[]) {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
@@ -297,8 +307,13 @@ impl SpreadFabric {
                 FailedCall::Call(CallError::Refused(code)) => may_have_moved(*code),
                 FailedCall::Call(CallError::TimedOut | CallError::Lost) | FailedCall::Open(_) => true,
             };
+            // What does not answer is given up where others have the pages, and is not waited for.
+            let has_others = area.table.group.protection().wanted() > 1;
+            if has_others && may_be_elsewhere && !node.health.state().is_up() {
+                return Ok(());
+            }
             let is_over = Instant::now() >= end;
-            if is_over || !may_be_elsewhere || find(&self.shared, area, kept) == Found::Lost {
+            if is_over || !may_be_elsewhere || find(&self.shared, area, kept) == Found::Lost && !has_others {
                 return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });
             }
             std::thread::sleep(ASK_AGAIN);
@@ -345,7 +360,7 @@ impl Fabric for SpreadFabric {
                 Ok((name, given)) => {
                     let entry = Entry::new(part, self.shared.protection, name);
                     for (number, Given { region, address }) in (0..).zip(given) {
-                        entry.adopt(Slot::new(number), region, address);
+                        assert!(entry.adopt(Slot::new(number), region, address), "nobody else knows it");
                     }
                     let added = self.shared.areas.add(Area::new(RemoteAddress(start + at), part, entry));
                     assert!(added, "addresses are given out once");
@@ -365,13 +380,17 @@ impl Fabric for SpreadFabric {
             return Err(FabricError::System { url: self.url.clone(), cause: "there is no such memory".to_owned() });
         };
         let areas = self.shared.areas.all();
-        let mut failed = Ok(());
+        let (mut failed, mut is_reached) = (Ok(()), true);
         for (area, _) in parts_of(&areas, start, bytes) {
             self.shared.areas.remove(area.start());
             // What cannot be freed ends with the address space.
+            area.table.release();
             failed = failed.and(self.call_at_all(area, Kind::Free, 0, 0));
             for kept in area.table.kept() {
-                let _ = self.shared.cluster.give_up(kept.region);
+                if is_reached {
+                    let given_up = self.shared.cluster.give_up(kept.region);
+                    is_reached = !matches!(given_up, Err(ClusterError::Controller(ClientError::Unreachable { .. })));
+                }
             }
         }
         self.addresses().release(start.0);
@@ -400,7 +419,7 @@ impl Fabric for SpreadFabric {
         let mut counters = self.shared.nodes.counters();
         let events = EVENTS.iter().zip(&self.shared.events);
         counters.extend(events.map(|(name, count)| Counter { name, value: count.load(Ordering::Relaxed) }));
-        let degraded = self.shared.areas.all().iter().map(|area| area.table.group.pages_degraded()).sum();
+        let degraded = self.shared.areas.all().iter().map(|area| area.table.pages_below()).sum();
         counters.push(Counter { name: "spread_degraded_pages", value: degraded });
         let mending = self.shared.mending.load(Ordering::Relaxed);
         counters.push(Counter { name: "spread_mending_bytes_per_s", value: mending });

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use yonder_client::{Config, Operation};
 use yonder_mapping::Mapping;
 use yonder_placement::NodeId;
-use yonder_protect::health::{Health, others};
+use yonder_protect::health::{Health, State, others};
 use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
 use yonder_wire::Kind;
@@ -139,8 +139,10 @@ impl Nodes {
         lock(&self.inboxes).push(Arc::downgrade(&inbox));
         let known = self.list.read().unwrap_or_else(PoisonError::into_inner).len();
         for index in (0..known.narrow_u16()).map(NodeIndex) {
-            // One that cannot be reached now is tried again when something of it is looked for.
-            let _ = self.link(index, &inbox);
+            if !matches!(self.get(index).health.state(), State::Silent | State::Lost) {
+                // One that cannot be reached now is tried again by the keeper.
+                let _ = self.link(index, &inbox);
+            }
         }
         inbox
     }
@@ -153,6 +155,22 @@ impl Nodes {
             inboxes.iter().filter_map(Weak::upgrade).collect()
         };
         inboxes.iter().try_for_each(|inbox| self.link(index, inbox))
+    }
+
+    /// Sees to it that all queue pairs have a lane to each node that answers.
+    pub(super) fn connect_all(&self) {
+        for index in (0..self.len().narrow_u16()).map(NodeIndex) {
+            if matches!(self.get(index).health.state(), State::Up | State::Suspect) {
+                // It is tried again later.
+                let _ = self.connect(index);
+            }
+        }
+    }
+
+    /// Those that do not answer.
+    pub(super) fn silent(&self) -> Vec<NodeId> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().filter(|node| !node.health.state().is_up()).map(|node| node.id).collect()
     }
 
     fn link(&self, index: NodeIndex, inbox: &Inbox) -> Result<(), FabricError> {
@@ -200,7 +218,11 @@ impl Node {
         };
         let Credentials { pid, capability } = self.right;
         let operation = Operation { kind, pid, capability, address, length, body, deadline: Nanos::MAX, token: 0 };
-        call(lane, &operation, &[]).map_err(FailedCall::Call)
+        let called = call(lane, &operation, &[]);
+        if matches!(called, Ok(_) | Err(CallError::Refused(_))) {
+            self.health.hear(yonder_clock::now());
+        }
+        called.map_err(FailedCall::Call)
     }
 }
 

@@ -13,7 +13,12 @@ use crate::areas::AreaPage;
 /// Writes that may still land.
 pub(super) struct Unsettled {
     list: Vec<(AreaPage<Entry>, Place)>,
+    /// Which is looked at next.
+    next: usize,
 }
+
+/// How many are looked at each time.
+const LOOKED_AT: usize = 32;
 
 /// What a queue pair leaves that has ended: its lanes, until nothing of what it gave up can land.
 pub(super) struct Orphan {
@@ -33,7 +38,7 @@ impl Orphan {
 impl Unsettled {
     /// None yet. Room for so many is had now.
     pub(super) fn new(room: usize) -> Self {
-        Self { list: Vec::with_capacity(room) }
+        Self { list: Vec::with_capacity(room), next: 0 }
     }
 
     pub(super) fn len(&self) -> usize {
@@ -49,19 +54,18 @@ impl Unsettled {
         self.list.extend(places.map(|place| (at.clone(), place)));
     }
 
-    /// Forgets what never will land any more, and tells the pages so.
+    /// Forgets what never will land any more, and tells the pages so. Looks at some of them: to ask a lane takes as
+    /// long as it has operations.
     pub(super) fn settle(&mut self, lanes: &Lanes, pid: u32) {
-        self.list.retain(|(at, place)| {
-            let entry = &at.area.table;
-            // At a place that was given up nothing is asked.
-            let Some(address) = entry.address(*place) else { return false };
-            let (queue, page) = (lanes.queue(address.node), address.page(at.page));
-            let may_land = queue.is_none_or(|queue| queue.may_still_write(pid, page, PAGE_BYTES as u64));
-            if !may_land {
-                entry.group.settle(at.page, *place);
+        for _ in 0..self.list.len().min(LOOKED_AT) {
+            self.next = if self.next < self.list.len() { self.next } else { 0 };
+            let (at, place) = &self.list[self.next];
+            if may_land(lanes, pid, at, *place) {
+                self.next += 1;
+            } else {
+                self.list.swap_remove(self.next);
             }
-            may_land
-        });
+        }
     }
 
     /// Whether something may land in `bytes` at `start`.
@@ -72,4 +76,17 @@ impl Unsettled {
             page >= start && page.0 < end && at.area.table.address(*place).is_some()
         })
     }
+}
+
+/// Whether a write that was given up may still land at a place. If not, the page is told so.
+fn may_land(lanes: &Lanes, pid: u32, at: &AreaPage<Entry>, place: Place) -> bool {
+    let entry = &at.area.table;
+    // At a place that was given up nothing is asked.
+    let Some(address) = entry.address(place) else { return false };
+    let (queue, page) = (lanes.queue(address.node), address.page(at.page));
+    let may_land = queue.is_none_or(|queue| queue.may_still_write(pid, page, PAGE_BYTES as u64));
+    if !may_land {
+        entry.group.settle(at.page, place);
+    }
+    may_land
 }
