@@ -249,8 +249,15 @@ mod tests {
         Allowance { long_lines: LongLines { of_nodes: pool(), of_others: pool() }, party }
     }
 
-    fn taken(Allowance { long_lines, .. }: &Allowance) -> [usize; 2] {
-        [long_lines.of_nodes.taken(), long_lines.of_others.taken()]
+    impl LongLines {
+        /// Bytes of nodes' lines, and of others'.
+        pub(crate) fn taken(&self) -> [usize; 2] {
+            [self.of_nodes.taken(), self.of_others.taken()]
+        }
+    }
+
+    fn taken(allowance: &Allowance) -> [usize; 2] {
+        allowance.long_lines.taken()
     }
 
     #[test]

@@ -269,6 +269,8 @@ impl Reader {
         let allowance = Allowance { long_lines: self.long_lines.clone(), party };
         let mut lines = LineReader::bounded(stream, speaker, Some(allowance));
         let cause = read_lines(&mut lines, &mut mouth);
+        // What it had of a line that was not ended is of no use while those before it wait to be heard.
+        drop(lines);
         mouth.end(cause);
     }
 }
@@ -290,5 +292,38 @@ fn read_lines(lines: &mut LineReader, mouth: &mut Mouth) -> Option<String> {
             Err(error) if is_timeout(&error) => return Some("a line was begun and not ended".to_owned()),
             Err(error) => return (error.kind() == ErrorKind::InvalidData).then(|| error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write as _;
+
+    use yonder_placement::Request;
+
+    use super::*;
+
+    /// What had been sent of a line once counted for as long as the lines before it waited, though its connection had
+    /// ended.
+    #[test]
+    fn a_connection_that_ends_in_a_long_line_gives_its_bytes_back_while_lines_before_it_wait() {
+        let desk = Desk::default();
+        let inbox = desk.inbox();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let mut there = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (here, from) = listener.accept().unwrap();
+        let (door, source, long_lines) = (Door::new(None, 1), Host::of(from.ip()), LongLines::default());
+        let visit = door.visit(here, source).unwrap();
+        let peers = Peers::default();
+        let reader = Reader { id: PeerId(1), source, door, peers, long_lines: long_lines.clone(), desk: desk.clone() };
+        let reader = thread::spawn(move || reader.run(visit, None));
+        send_line(&there.try_clone().unwrap().into(), &ToController::Ask { id: 1, request: Request::Nodes }).unwrap();
+        there.write_all(&[b'['; 32 << 10]).unwrap();
+        drop(there);
+        // It waits until the line is heard.
+        desk.until_one_sleeps();
+        assert_eq!(long_lines.taken(), [0, 0]);
+        drop(inbox);
+        reader.join().unwrap();
     }
 }

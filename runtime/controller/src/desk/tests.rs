@@ -19,7 +19,7 @@ impl Desk {
     }
 
     /// Waits until a thread waits here.
-    fn until_one_sleeps(&self) {
+    pub(crate) fn until_one_sleeps(&self) {
         while self.0.lock().sleepers == 0 {
             thread::yield_now();
         }
