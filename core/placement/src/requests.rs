@@ -20,7 +20,9 @@ impl Controller {
         if let Err(refusal) = self.check_asker(&asker, &request) {
             return self.actions.answers.push((ticket, Answer::Refused(refusal)));
         }
+        // One that waits is no word of its owner each time that a node lets it go on.
         if let Some((pid, key)) = request.space()
+            && !self.waiting.asks_again()
             && self.owned(pid, key).is_ok()
         {
             self.renew(pid);

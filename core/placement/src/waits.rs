@@ -32,6 +32,11 @@ impl Waits {
         self.requests.is_empty()
     }
 
+    /// Whether what is asked now has waited.
+    pub(crate) fn asks_again(&self) -> bool {
+        self.asks_again
+    }
+
     fn add(&mut self, waiting: Waiting) {
         *self.of.entry(waiting.asker.clone()).or_default() += 1;
         self.requests.push_back(waiting);

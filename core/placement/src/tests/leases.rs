@@ -98,6 +98,33 @@ fn what_its_owner_asks_renews_it_and_nothing_else() {
     assert_eq!(scene.pass(1).expired, [pid]);
 }
 
+/// A request that waited once began the lease anew each time that the node for which it waited was lost, and it waited
+/// for another one: nobody who had asked needed to be there any more.
+#[test]
+fn a_request_that_waits_renews_once() {
+    let mut scene = Scene::new();
+    let pid = scene.lease(Asker::local(), 1);
+    assert_eq!(scene.pass(LEASE / 2).expired, []);
+    scene.register(1, 4);
+    let place = Request::PlaceRegion { pid, key: keys(1).owner, bytes: 1, avoid: Vec::new() };
+    assert_eq!(scene.ask(place).answers, []);
+    // There is always another one, which says nothing either.
+    let half = config().lease / 2;
+    assert_eq!(scene.pass(half).closed, []);
+    let mut left = LEASE - half;
+    for node in 2.. {
+        scene.register(node, 4);
+        let turn = half.min(left);
+        let passed = scene.pass(turn);
+        left -= turn;
+        if left == 0 {
+            assert_eq!(passed.expired, [pid]);
+            return;
+        }
+        assert_eq!((passed.closed, passed.expired), (vec![NodeId(node - 1)], vec![]));
+    }
+}
+
 #[test]
 fn another_tenant_renews_nothing() {
     let mut scene = Scene::new();
