@@ -105,7 +105,7 @@ fn half_lines_of_all_peers_together_are_bounded() {
         let looked = peer.stream.socket().peek(&mut [0]);
         looked.is_err_and(|error| error.kind() == std::io::ErrorKind::WouldBlock)
     };
-    until("those that are too many are cut off", || (peers.iter().filter(is_held).count() <= 16).then_some(()));
+    until("those that are too many are cut off", || (peers.iter().filter(is_held).count() <= 8).then_some(()));
     let told = peers.into_iter().find(|peer| peer.stream.socket().peek(&mut [0]).is_ok_and(|count| count == 1));
     let mut told = told.expect("those that are cut off are told why");
     assert!(told.cause().contains("too many long lines"));
