@@ -185,11 +185,15 @@ impl Drop for EtcdStore {
             let _ = renewer.thread.join();
         }
         // So that the next controller need not wait for the lease to end. If etcd is gone, it ends by itself.
-        let leases = self.announced.leases().chain([self.leader_lease]).collect::<Vec<_>>();
+        let deadline = Instant::now() + CALL_TIMEOUT;
+        let others = self.announced.leases();
+        let leases = [self.leader_lease].into_iter().chain(others).collect::<Vec<_>>();
         for lease in leases {
-            if self.session.call(async |client| client.lease_revoke(lease).await).is_err() {
+            if Instant::now() >= deadline {
                 return;
             }
+            // Those of nodes that have gone may be over.
+            let _ = self.session.call(async |client| client.lease_revoke(lease).await);
         }
     }
 }

@@ -1,6 +1,6 @@
 //! A controller whose state is in etcd, which the test starts on this machine.
 
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use yonder_controller::{EtcdAccess, EtcdStore, Leadership, Store, StoreError, Write};
@@ -25,6 +25,19 @@ fn first(etcd: &Etcd) -> EtcdStore {
 
 fn put(key: &str, value: &str) -> Write {
     Write::Put { key: key.to_owned(), value: value.as_bytes().to_vec() }
+}
+
+/// What another client of etcd is told; `None` if there is none.
+fn etcdctl(etcd: &Etcd, arguments: &[&str]) -> Option<String> {
+    let mut etcdctl = Command::new("etcdctl");
+    etcdctl.env("ETCDCTL_API", "3").args(["--endpoints", etcd.endpoint()]).args(arguments);
+    match etcdctl.output() {
+        Ok(output) => Some(String::from_utf8(output.stdout).unwrap()),
+        Err(_) => {
+            println!("SKIP: etcdctl is not installed: apt-get install etcd-client");
+            None
+        }
+    }
 }
 
 #[test]
@@ -58,18 +71,32 @@ fn a_leader_that_was_replaced_cannot_write() {
     let mut other = EtcdStore::open(&plain(&etcd), "other/", "other", Leadership::Refuse).unwrap();
     first.commit(&[put("space/1", "a")]).unwrap();
     // As if its lease had ended and another controller had come: the key that says who leads says something else.
-    let stolen = Command::new("etcdctl")
-        .env("ETCDCTL_API", "3")
-        .args(["--endpoints", etcd.endpoint(), "put", "yonder/leader", "somebody else"])
-        .stdout(Stdio::null())
-        .status();
-    if stolen.is_err() {
-        println!("SKIP: etcdctl is not installed: apt-get install etcd-client");
+    if etcdctl(&etcd, &["put", "yonder/leader", "somebody else"]).is_none() {
         return;
     }
     assert!(matches!(first.commit(&[put("space/1", "b")]), Err(StoreError::Deposed { .. })));
     assert_eq!(first.scan("space/").unwrap(), [("space/1".to_owned(), b"a".to_vec())]);
     other.commit(&[put("space/1", "c")]).unwrap();
+}
+
+/// The lease of a node that had gone was over, and the leader kept its own because of that: the next one waited.
+#[test]
+fn a_leader_that_ends_gives_back_all_leases_though_some_are_over() {
+    let Some(etcd) = Etcd::start() else { return };
+    let mut first = first(&etcd);
+    let announced = ["a", "b"].map(|node| {
+        first.announce(node, b"{}", Duration::from_secs(600)).unwrap();
+        format!("yonder/live/{node}")
+    });
+    let Some(shown) = etcdctl(&etcd, &["get", &announced[0], "--write-out", "json"]) else { return };
+    let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+    let lease = shown["kvs"][0]["lease"].as_i64().unwrap();
+    etcdctl(&etcd, &["lease", "revoke", &format!("{lease:x}")]).unwrap();
+    let is_announced = |key: &String| !etcdctl(&etcd, &["get", key]).unwrap().is_empty();
+    assert_eq!(announced.each_ref().map(is_announced), [false, true]);
+    drop(first);
+    open(&etcd, "second", Leadership::Refuse).unwrap();
+    assert_eq!(announced.each_ref().map(is_announced), [false, false]);
 }
 
 #[test]
