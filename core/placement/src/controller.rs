@@ -12,7 +12,7 @@ use yonder_units::Nanos;
 use crate::asker::Asker;
 use crate::config::{Config, ConfigError};
 use crate::fullness::Fullness;
-use crate::leases::SpaceLeases;
+use crate::leases::{SpaceLeases, Times};
 use crate::live::{Link, Live, Usage};
 use crate::message::{Answer, Command, NodeReport, Outcome, Registration, Request};
 use crate::names::{ClusterId, MoveId, NodeId, Pid};
@@ -239,16 +239,15 @@ impl Controller {
 
     /// As [`Controller::handle_late`], for an event that has just come.
     pub fn handle(&mut self, event: Event, now: Nanos) -> Actions {
-        self.handle_late(event, now, now)
+        self.handle_late(event, Times::at(now))
     }
 
-    /// Takes an event that came at `now`, which never goes back; nor did anything come before that is still to be
-    /// taken. Leases, of nodes and of address spaces, run by `clock`, which is what the clock shows now, behind it by
-    /// as long as the event has waited here: behind that are reports and renewals that came in time. All other times,
+    /// Takes an event that has waited. Leases run by the clock, behind it by as long as something has waited that is
+    /// still to be taken: behind that are renewals that came in time, and, of those of nodes, reports. All other times,
     /// of rates and of rests, are the clock's. To be called at least once in
     /// [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases run no further without.
-    pub fn handle_late(&mut self, event: Event, now: Nanos, clock: Nanos) -> Actions {
-        self.leases.clock.look(now, clock);
+    pub fn handle_late(&mut self, event: Event, times: Times) -> Actions {
+        self.leases.clock.look(times);
         let now = self.leases.clock.shown();
         self.end_leases();
         self.end_spaces();
@@ -392,7 +391,7 @@ impl Controller {
     }
 
     fn end_leases(&mut self) {
-        let over = |live: &Live| live.link != Link::Lost && self.leases.clock.is_over(live.lease_until);
+        let over = |live: &Live| live.link != Link::Lost && self.leases.clock.is_over_of_node(live.lease_until);
         let ended: Vec<NodeId> = self.live.iter().filter(|(_, live)| over(live)).map(|(node, _)| *node).collect();
         for node in &ended {
             if self.is_connected(*node) {

@@ -8,7 +8,8 @@
 //! For the same reason leases, those of nodes too, run by at most [`SPACE_LEASE_STEP_MAX`] between two looks at the
 //! clock. A controller that stood still (SIGSTOP, a paused virtual machine, a slow store) has the renewals of all
 //! owners, and the reports of all nodes, in its sockets, unread. And what is handled late is judged by when it came:
-//! behind it are renewals that came in time. A lease begins anew when that is said, and not when it was asked for: what
+//! behind it are renewals that came in time: leases of nodes by what nodes have said, for nothing else renews them, and
+//! what a tenant asks holds none of them up. A lease begins anew when that is said, and not when it was asked for: what
 //! others have waiting is older, perhaps, than a lease is long.
 //!
 //! Invariants: a lease is in `order` once, at its end; leases run no faster than the clock, and behind it by no more
@@ -41,6 +42,25 @@ pub(crate) fn granted(lease_ms: u32, lease_ms_min: u32) -> u32 {
     if lease_ms == 0 { SPACE_LEASE_MS_MAX } else { lease_ms.clamp(lease_ms_min, SPACE_LEASE_MS_MAX) }
 }
 
+/// When an event is handled, and what is still to be handled then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Times {
+    /// What the clock shows.
+    pub clock: Nanos,
+    /// All that came before has been handled. It never goes back.
+    pub heard_until: Nanos,
+    /// All that nodes said before has been handled. It never goes back, and is not before `heard_until`.
+    pub nodes_heard_until: Nanos,
+}
+
+impl Times {
+    /// Of an event that has just come, behind which nothing waits.
+    #[must_use]
+    pub const fn at(now: Nanos) -> Self {
+        Self { clock: now, heard_until: now, nodes_heard_until: now }
+    }
+}
+
 /// How far leases have run, which is behind the clock by all that it has leaped.
 #[derive(Debug)]
 pub(crate) struct LeaseClock {
@@ -48,21 +68,26 @@ pub(crate) struct LeaseClock {
     seen: Nanos,
     /// How far leases would have run then, if nothing had waited.
     run: Nanos,
-    /// How far they had.
+    /// How far those of address spaces had.
     reached: Nanos,
+    /// How far those of nodes had.
+    reached_of_nodes: Nanos,
 }
 
 impl LeaseClock {
     pub(crate) fn new(now: Nanos) -> Self {
-        Self { seen: now, run: 0, reached: 0 }
+        Self { seen: now, run: 0, reached: 0, reached_of_nodes: 0 }
     }
 
-    /// A look at the clock, which shows `clock`, with something to handle that came at `came`: leases run on.
-    pub(crate) fn look(&mut self, came: Nanos, clock: Nanos) {
+    /// A look at the clock: leases run on.
+    pub(crate) fn look(&mut self, times: Times) {
+        let Times { clock, heard_until, nodes_heard_until } = times;
         self.run += clock.saturating_sub(self.seen).min(SPACE_LEASE_STEP_MAX);
         self.seen = self.seen.max(clock);
-        let waited = clock.saturating_sub(came);
-        self.reached = self.reached.max(self.run.saturating_sub(waited));
+        let reached = |heard_until| self.run.saturating_sub(clock.saturating_sub(heard_until));
+        let [of_spaces, of_nodes] = [heard_until, nodes_heard_until].map(reached);
+        self.reached = self.reached.max(of_spaces);
+        self.reached_of_nodes = self.reached_of_nodes.max(of_nodes);
     }
 
     /// What the clock showed at the last look.
@@ -75,9 +100,14 @@ impl LeaseClock {
         self.run.saturating_add(length)
     }
 
-    /// Whether a lease is over that ends then.
+    /// Whether a lease of an address space is over that ends then.
     pub(crate) fn is_over(&self, end: Nanos) -> bool {
         end <= self.reached
+    }
+
+    /// Whether a lease of a node is over that ends then.
+    pub(crate) fn is_over_of_node(&self, end: Nanos) -> bool {
+        end <= self.reached_of_nodes
     }
 
     /// What the clock shows when that lease is over, if it goes on as it should.
@@ -134,6 +164,10 @@ mod tests {
 
     const MS: Nanos = NANOS_PER_MILLISECOND;
 
+    fn late(heard_until: Nanos, clock: Nanos) -> Times {
+        Times { heard_until, nodes_heard_until: heard_until, ..Times::at(clock) }
+    }
+
     #[test]
     fn leases_end_in_their_order_and_later_if_they_are_renewed() {
         let (a, b) = (Pid::FIRST, Pid(Pid::FIRST.0 + 1));
@@ -141,14 +175,14 @@ mod tests {
         leases.renew(a, 100);
         leases.renew(b, 200);
         assert_eq!(leases.next_end(), Some(7 + 100 * MS));
-        leases.clock.look(7 + 99 * MS, 7 + 99 * MS);
+        leases.clock.look(Times::at(7 + 99 * MS));
         assert_eq!(leases.over(), None);
         leases.renew(a, 150);
-        leases.clock.look(7 + 200 * MS, 7 + 200 * MS);
+        leases.clock.look(Times::at(7 + 200 * MS));
         assert_eq!(leases.over(), Some(b));
         leases.forget(b);
         assert_eq!((leases.over(), leases.next_end()), (None, Some(7 + 249 * MS)));
-        leases.clock.look(7 + 249 * MS, 7 + 249 * MS);
+        leases.clock.look(Times::at(7 + 249 * MS));
         assert_eq!(leases.over(), Some(a));
         leases.forget(a);
         leases.forget(a);
@@ -160,10 +194,10 @@ mod tests {
     fn a_leap_of_the_clock_is_no_silence() {
         let mut leases = SpaceLeases::new(0);
         leases.renew(Pid::FIRST, 1000);
-        leases.clock.look(3600 * 1000 * MS, 3600 * 1000 * MS);
+        leases.clock.look(Times::at(3600 * 1000 * MS));
         assert_eq!((leases.over(), leases.next_end()), (None, Some(3600 * 1000 * MS + 400 * MS)));
-        leases.clock.look(0, 0);
-        leases.clock.look(3600 * 1000 * MS + 400 * MS, 3600 * 1000 * MS + 400 * MS);
+        leases.clock.look(Times::at(0));
+        leases.clock.look(Times::at(3600 * 1000 * MS + 400 * MS));
         assert_eq!(leases.over(), Some(Pid::FIRST));
     }
 
@@ -173,7 +207,7 @@ mod tests {
         let mut leases = SpaceLeases::new(0);
         leases.renew(Pid::FIRST, 10_000);
         let over_at = (0..).find(|burst| {
-            (0..100).for_each(|request| leases.clock.look(burst * 100 * MS, (burst * 100 + request) * MS));
+            (0..100).for_each(|request| leases.clock.look(late(burst * 100 * MS, (burst * 100 + request) * MS)));
             leases.over().is_some()
         });
         assert_eq!(over_at, Some(100));
@@ -185,13 +219,13 @@ mod tests {
     fn a_lease_begins_when_it_is_renewed_whatever_waits() {
         let mut leases = SpaceLeases::new(0);
         for clock in (0..=100).map(|step| step * 250 * MS) {
-            leases.clock.look(0, clock);
+            leases.clock.look(late(0, clock));
             leases.renew(Pid::FIRST, 1000);
         }
-        leases.clock.look(25_000 * MS, 25_000 * MS);
+        leases.clock.look(Times::at(25_000 * MS));
         assert_eq!((leases.over(), leases.next_end()), (None, Some(26_000 * MS)));
-        leases.clock.look(25_500 * MS, 25_500 * MS);
-        leases.clock.look(26_000 * MS, 26_000 * MS);
+        leases.clock.look(Times::at(25_500 * MS));
+        leases.clock.look(Times::at(26_000 * MS));
         assert_eq!(leases.over(), Some(Pid::FIRST));
     }
 

@@ -58,7 +58,7 @@ pub use asker::{Asker, Maker};
 pub use config::{Config, ConfigError};
 pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
 pub use domains::{DOMAIN_LEVELS_MAX, Domains, DomainsError};
-pub use leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_MS_MIN, SPACE_LEASE_STEP_MAX};
+pub use leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_MS_MIN, SPACE_LEASE_STEP_MAX, Times};
 pub use message::{
     Answer, Arrival, Command, MoveOrder, NodeCondition, NodeReport, NodeView, Outcome, Placement, PlacesWanted,
     Refusal, RegionReport, Registration, Request, SpaceView,

@@ -49,6 +49,11 @@ fn keys(of: u128) -> Keys {
     Keys { owner: Key(of * 10 + 3), read_write: Key(of * 10 + 2), read: Key(of * 10 + 1) }
 }
 
+/// The times of an event before which something came that is still to be handled.
+fn late(heard_until: u64, clock: u64) -> Times {
+    Times { heard_until, nodes_heard_until: heard_until, ..Times::at(clock) }
+}
+
 impl Scene {
     fn new() -> Self {
         let controller = Controller::restore(config(), ClusterId(7), [], 0).unwrap();

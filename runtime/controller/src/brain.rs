@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use yonder_board::TenantLimits;
 use yonder_identity::{Host, Peer as Identity, Role};
 use yonder_placement::{
-    Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, SPACE_LEASE_STEP_MAX, Ticket,
+    Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, SPACE_LEASE_STEP_MAX, Ticket, Times,
 };
 use yonder_units::Nanos;
 
@@ -60,7 +60,8 @@ pub(crate) struct Brain {
     /// When idle peers are looked for.
     idle_look_at: Nanos,
     start: Instant,
-    now: Nanos,
+    /// Of what is handled, but for what the clock shows then.
+    times: Times,
     /// When the controller had its last event.
     handled: Instant,
     /// When announcements go on after one has failed.
@@ -91,7 +92,7 @@ impl Brain {
             peer_idle_max: config.peer_idle_max,
             idle_look_at: 0,
             start,
-            now: 0,
+            times: Times::at(0),
             handled: start,
             announces_from: 0,
             outgoing: Outgoing::default(),
@@ -119,8 +120,8 @@ impl Brain {
             let deadline = self.controller.next_deadline().map(|at| self.start + Duration::from_nanos(at));
             let timeout =
                 deadline.map_or(LOOK_EVERY, |at| at.saturating_duration_since(Instant::now()).min(LOOK_EVERY));
-            let Said { arrival, came } = inbox.hear(timeout);
-            self.pass_to(came);
+            let Said { arrival, came, nodes_came } = inbox.hear(timeout);
+            self.pass_to(came, nodes_came);
             match arrival {
                 Arrival::Peer(id, stream, source, identity, place) => {
                     let outbox = Outbox::new(stream, self.outgoing.clone(), place);
@@ -183,14 +184,19 @@ impl Brain {
     }
 
     /// Time goes on, never back: something may be read when something later was heard already.
-    fn pass_to(&mut self, at: Instant) {
-        let now = at.saturating_duration_since(self.start).as_nanos();
-        self.now = self.now.max(Nanos::try_from(now).unwrap_or(Nanos::MAX));
+    fn pass_to(&mut self, came: Instant, nodes_came: Instant) {
+        let [came, nodes_came] = [came, nodes_came].map(|at| self.since_start(at));
+        self.times.heard_until = self.times.heard_until.max(came);
+        self.times.nodes_heard_until = self.times.nodes_heard_until.max(nodes_came);
     }
 
     /// What the clock shows.
     fn clock(&self) -> Nanos {
-        Nanos::try_from(self.start.elapsed().as_nanos()).unwrap_or(Nanos::MAX)
+        self.since_start(Instant::now())
+    }
+
+    fn since_start(&self, at: Instant) -> Nanos {
+        Nanos::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(Nanos::MAX)
     }
 
     fn line(&mut self, id: PeerId, line: ToController) -> Result<(), StoreError> {
@@ -332,7 +338,7 @@ impl Brain {
         self.store.leads()?;
         self.handled = Instant::now();
         let clock = self.clock();
-        let actions = self.controller.handle_late(event, self.now, clock);
+        let actions = self.controller.handle_late(event, Times { clock, ..self.times });
         let Actions { changes, closed, commands, answers, expired, outside_sets } = actions;
         store::commit(self.store.as_mut(), &changes)?;
         for pid in expired {

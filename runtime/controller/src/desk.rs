@@ -9,14 +9,15 @@
 //! and the brain takes them. All is behind one lock, which is held for as long as it takes to move one line.
 //!
 //! Invariants: what one connection says is heard in its order. [`Said::came`] is no later than the time of anything
-//! that is still unheard, so what is judged by it is judged as if all that came before had been heard.
+//! that is still unheard, so what is judged by it is judged as if all that came before had been heard; and
+//! [`Said::nodes_came`] no later than that of anything that a node has said.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use yonder_identity::{Host, Peer as Identity, Stream};
+use yonder_identity::{Host, Peer as Identity, Role, Stream};
 
 use crate::brain::PeerId;
 use crate::messages::ToController;
@@ -78,6 +79,8 @@ pub(crate) enum Arrival {
 pub(crate) struct Said {
     pub(crate) arrival: Arrival,
     pub(crate) came: Instant,
+    /// As far as nodes have said it.
+    pub(crate) nodes_came: Instant,
 }
 
 /// Nothing is heard any more.
@@ -99,6 +102,8 @@ pub(crate) struct Mouth {
     peer: PeerId,
     /// Whose turn its lines have, unless it is a node.
     party: Party,
+    /// It may be a node by its certificate, or has none.
+    may_be_node: bool,
     room: Arc<Room>,
     place: Counted,
 }
@@ -140,6 +145,8 @@ struct Waiting {
     counts: BTreeMap<PeerId, usize>,
     /// When each line was read, and its number.
     times: BTreeSet<(Instant, u64)>,
+    /// The same, of those that nodes alone say.
+    times_of_nodes: BTreeSet<(Instant, u64)>,
     last: u64,
     /// Threads that wait to be told of something here: tests do not tell them before they do.
     sleepers: usize,
@@ -150,6 +157,7 @@ struct Line {
     peer: PeerId,
     read: Instant,
     number: u64,
+    is_of_node: bool,
     line: Box<ToController>,
     part: Option<Part>,
     room: Arc<Room>,
@@ -171,8 +179,9 @@ impl Desk {
         place: Counted,
     ) -> Result<Mouth, Over> {
         let party = Party::of(identity.as_ref(), source);
+        let may_be_node = matches!(identity.as_ref().and_then(Identity::role), None | Some(Role::Node));
         self.0.change(Arrival::Peer(peer, stream, source, identity, place.clone()))?;
-        Ok(Mouth { shared: Arc::clone(&self.0), peer, party, room: Arc::default(), place })
+        Ok(Mouth { shared: Arc::clone(&self.0), peer, party, may_be_node, room: Arc::default(), place })
     }
 
     /// The server stops.
@@ -194,7 +203,8 @@ impl Mouth {
             return Err(Over);
         }
         let number = waiting.next_number();
-        let line = Line { peer, read, number, line: Box::new(line), part, room: Arc::clone(&self.room) };
+        let is_of_node = self.may_be_node && !matches!(line, ToController::Ask { .. });
+        let line = Line { peer, read, number, is_of_node, line: Box::new(line), part, room: Arc::clone(&self.room) };
         let party = if waiting.nodes.contains(&peer) { &Party::Node(peer) } else { &self.party };
         waiting.add(party, line);
         drop(waiting);
@@ -296,6 +306,9 @@ impl Waiting {
     fn add(&mut self, party: &Party, line: Line) {
         *self.counts.entry(line.peer).or_default() += 1;
         self.times.insert((line.read, line.number));
+        if line.is_of_node {
+            self.times_of_nodes.insert((line.read, line.number));
+        }
         match self.lines.get_mut(party) {
             Some(lines) => lines.push_back(line),
             None => {
@@ -307,9 +320,14 @@ impl Waiting {
 
     fn next(&mut self) -> Said {
         let now = Instant::now();
-        let oldest = self.times.first().map_or(now, |(read, _)| *read);
+        let [came, nodes_came] =
+            [&self.times, &self.times_of_nodes].map(|times| times.first().map_or(now, |(read, _)| *read));
+        Said { arrival: self.next_arrival(), came, nodes_came }
+    }
+
+    fn next_arrival(&mut self) -> Arrival {
         if self.stops {
-            return Said { arrival: Arrival::Stop, came: oldest };
+            return Arrival::Stop;
         }
         if !self.may_hear_line()
             && let Some((_, arrival)) = self.changed.pop_front()
@@ -318,11 +336,10 @@ impl Waiting {
             if let Arrival::End(peer, ..) = arrival {
                 self.nodes.remove(&peer);
             }
-            return Said { arrival, came: oldest };
+            return arrival;
         }
         self.heard_change = false;
-        let Some(line) = self.next_line() else { return Said { arrival: Arrival::Nothing, came: oldest } };
-        Said { arrival: Arrival::Line(line.peer, line.line, line.part), came: oldest }
+        self.next_line().map_or(Arrival::Nothing, |line| Arrival::Line(line.peer, line.line, line.part))
     }
 
     /// Whether a line is heard before what has begun or ended: after one of that, for those who only come and go are
@@ -357,6 +374,7 @@ impl Waiting {
         let line = lines.pop_front().expect("a party with a turn has lines");
         let is_last = lines.is_empty();
         self.times.remove(&(line.read, line.number));
+        self.times_of_nodes.remove(&(line.read, line.number));
         let lines_max = self.lines_max(line.peer);
         let count = self.counts.get_mut(&line.peer).expect("a line that waits is counted");
         *count -= 1;

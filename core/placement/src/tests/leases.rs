@@ -258,13 +258,11 @@ fn what_waited_while_the_store_was_slow_runs_no_lease_down() {
     // The clock has leaped once. What came meanwhile, ten times as long as a lease, is handled now.
     let clock = 10 * LEASE;
     for came in (1..=100).map(|step| step * LEASE / 10) {
-        assert_eq!(scene.controller.handle_late(Event::Tick, came, clock).expired, []);
+        assert_eq!(scene.controller.handle_late(Event::Tick, late(came, clock)).expired, []);
     }
-    let renewed = scene.controller.handle_late(
-        Event::Asked(Ticket(1), Asker::local(), Request::Open { pid, key: keys(1).owner }),
-        clock,
-        clock,
-    );
+    let renewed = scene
+        .controller
+        .handle(Event::Asked(Ticket(1), Asker::local(), Request::Open { pid, key: keys(1).owner }), clock);
     assert_eq!(renewed.answers, [(Ticket(1), RENEWED)]);
 }
 
@@ -275,10 +273,10 @@ fn a_renewal_that_came_in_time_counts_however_much_was_before_it() {
     let pid = scene.lease(Asker::local(), 1);
     let came = LEASE / 10;
     for clock in (1..=100).map(|step| came + step * LEASE / 10) {
-        assert_eq!(scene.controller.handle_late(Event::Tick, came, clock).expired, []);
+        assert_eq!(scene.controller.handle_late(Event::Tick, late(came, clock)).expired, []);
     }
     let renew = Event::Asked(Ticket(1), Asker::local(), Request::Open { pid, key: keys(1).owner });
-    let renewed = scene.controller.handle_late(renew, came, 11 * LEASE);
+    let renewed = scene.controller.handle_late(renew, late(came, 11 * LEASE));
     assert_eq!(renewed.answers, [(Ticket(1), RENEWED)]);
 }
 
@@ -300,13 +298,39 @@ fn what_another_has_waiting_ends_no_lease_of_those_who_are_heard() {
         for _ in 0..40 {
             clock += LOOK / 2;
             for event in [Event::Tick, renew(), said()] {
-                let actions = scene.controller.handle_late(event, came, clock);
+                let actions = scene.controller.handle_late(event, late(came, clock));
                 assert!(actions.expired.is_empty() && actions.closed.is_empty());
             }
         }
         assert!(clock - came > LEASE.max(config().lease), "it has waited for longer than leases are");
-        let actions = scene.controller.handle_late(Event::Tick, clock, clock);
+        let actions = scene.controller.handle(Event::Tick, clock);
         assert!(actions.expired.is_empty() && actions.closed.is_empty(), "{actions:?}");
+    }
+}
+
+/// A tenant who asked much once kept a node that was dead among those that serve for as long as its requests waited.
+#[test]
+fn what_others_have_waiting_keeps_no_node_that_is_silent() {
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    scene.lease(Asker::local(), 1);
+    let (lease, end) = (config().lease, 2 * LEASE);
+    let times = |clock| Times { clock, heard_until: 0, nodes_heard_until: clock };
+    let clock = |step| step * LOOK / 2;
+    let looks = (1..).map(clock).take_while(|clock| *clock < end);
+    let closed: Vec<u64> = looks
+        .filter(|clock| {
+            let actions = scene.controller.handle_late(Event::Tick, times(*clock));
+            assert_eq!(actions.expired, [], "its renewal may wait");
+            actions.closed == [NodeId(1)]
+        })
+        .collect();
+    assert_eq!(closed, [lease]);
+    // What a node has said and is not heard yet keeps it.
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    for clock in (1..100).map(clock) {
+        assert_eq!(scene.controller.handle_late(Event::Tick, late(LOOK, clock)).closed, []);
     }
 }
 

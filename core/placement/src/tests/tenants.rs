@@ -76,7 +76,7 @@ fn rates_and_rests_are_by_the_clock_whatever_waits() {
     let came = scene.now;
     for (clock, requests) in [(0, 0), (SECOND / 2, 50), (SECOND, 150)] {
         let report = NodeReport { tenants: vec![report("app", requests, 10)], ..NodeReport::default() };
-        scene.controller.handle_late(Event::Reported(NodeId(1), report), came, clock);
+        scene.controller.handle_late(Event::Reported(NodeId(1), report), late(came, clock));
     }
     assert_eq!(scene.tenant("app").requests_per_s, 200);
     // A move that failed then is not tried again because the backlog is gone.
@@ -84,7 +84,7 @@ fn rates_and_rests_are_by_the_clock_whatever_waits() {
     scene.now = SECOND;
     assert_eq!(scene.register(2, 4).commands, [(NodeId(2), Command::CreateSpace { pid, tenant: None })]);
     let refused = Outcome::SpaceRefused { pid, cause: "no".to_owned() };
-    scene.controller.handle_late(Event::Answered(NodeId(2), refused), SECOND, 3 * SECOND);
+    scene.controller.handle_late(Event::Answered(NodeId(2), refused), late(SECOND, 3 * SECOND));
     scene.now = 7 * SECOND;
     for node in 1..=2 {
         assert_eq!(scene.report(node, 4 * REGION, &[]).commands, [], "it rests for five seconds");

@@ -6,7 +6,7 @@ use std::sync::mpsc;
 use std::thread;
 
 use proptest::prelude::*;
-use yonder_placement::Request;
+use yonder_placement::{NodeReport, Request};
 
 use super::*;
 use crate::peers::Peers;
@@ -15,7 +15,8 @@ impl Desk {
     /// A connection that has begun, and of that nothing is heard.
     fn mouth(&self, peer: u64, party: Party) -> Mouth {
         let place = Peers::default().admit(party.clone()).unwrap();
-        Mouth { shared: Arc::clone(&self.0), peer: PeerId(peer), party, room: Arc::default(), place }
+        let may_be_node = true;
+        Mouth { shared: Arc::clone(&self.0), peer: PeerId(peer), party, may_be_node, room: Arc::default(), place }
     }
 
     /// Waits until a thread waits here.
@@ -110,6 +111,27 @@ fn nothing_is_heard_for_a_time_later_than_what_waits() {
         assert_eq!(inbox.hear(Duration::ZERO).came, came);
     }
     assert!(inbox.hear(Duration::ZERO).came > read[2], "now that nothing waits");
+}
+
+/// What a tenant has waiting once kept dead nodes for as long as it waited.
+#[test]
+fn leases_of_nodes_wait_for_what_nodes_say_alone() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let report = || ToController::Report(NodeReport::default());
+    let mut tenant = Mouth { may_be_node: false, ..desk.mouth(1, named("tenant")) };
+    let mut node = desk.mouth(2, named("node"));
+    // A tenant reports nothing, whatever it says.
+    tenant.say(report(), None).unwrap();
+    tenant.say(asked(0), None).unwrap();
+    node.say(asked(0), None).unwrap();
+    node.say(report(), None).unwrap();
+    let read: Vec<Instant> = desk.0.lock().times.iter().map(|(read, _)| *read).collect();
+    for came in [read[0], read[1], read[1], read[3]] {
+        let said = inbox.hear(Duration::ZERO);
+        assert_eq!((said.came, said.nodes_came), (came, read[3]));
+    }
+    assert!(inbox.hear(Duration::ZERO).nodes_came > read[3], "now that nothing waits");
 }
 
 #[test]
@@ -309,7 +331,7 @@ proptest! {
         let mut passed = [[0_u32; 3]; 3];
         let mut hear = |said: &[u64; 9]| -> Result<bool, TestCaseError> {
             let earliest = desk.0.lock().times.first().map(|(read, _)| *read);
-            let Said { arrival, came } = inbox.hear(Duration::ZERO);
+            let Said { arrival, came, .. } = inbox.hear(Duration::ZERO);
             let Arrival::Line(peer, line, _) = arrival else { return Ok(false) };
             prop_assert!(earliest.is_some_and(|earliest| came <= earliest));
             let ToController::Ask { id, .. } = *line else { unreachable!("nothing else is said") };
@@ -339,5 +361,6 @@ proptest! {
         let waiting = desk.0.lock();
         prop_assert!(waiting.is_idle() && waiting.lines.is_empty());
         prop_assert!(waiting.counts.is_empty() && waiting.times.is_empty());
+        prop_assert!(waiting.times_of_nodes.is_empty());
     }
 }

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, ControllerClient, MemoryStore, Store, StoreError, ToController, Write};
 use yonder_identity::Role;
-use yonder_placement::{Config, NodeReport, Request};
+use yonder_placement::{Config, NodeCondition, NodeReport, NodeView, Request};
 
 use crate::fake::{Cluster, TIMEOUT, config, until};
 use crate::identities::{Members, Raw, register};
@@ -148,6 +148,38 @@ fn what_another_member_has_waiting_ends_no_address_space_of_an_owner_who_is_hear
     assert!(begun.elapsed() > LEASE && longest < LEASE / 4, "{:?}, {longest:?}", begun.elapsed());
     owner.renew(space.pid, space.keys.owner, LEASE).unwrap();
     assert_eq!(*ended.lock().unwrap(), None);
+}
+
+/// A node that says nothing is lost in time, and what is on it is given up, though a tenant has much waiting: once that
+/// kept dead nodes among those that serve.
+#[test]
+fn what_a_tenant_has_waiting_keeps_no_node_that_is_silent() {
+    let store = Watched::default();
+    let is_slow = Arc::clone(&store.is_slow);
+    let mut members = Members::new();
+    let credential = members.add(Role::Controller, "c1");
+    let config = Config { lease: 500_000_000, ..config() };
+    let cluster = Cluster::of(config, Box::new(store), Some(credential));
+    let other = members.add(Role::Tenant, "other");
+    let operator = members.add(Role::Operator, "me");
+    let mut operator = cluster.client_as(&operator);
+    let mut many: Vec<Raw> = (0..100).map(|_| Raw::new(cluster.address, Some(&other))).collect();
+    let mut node = Raw::new(cluster.address, Some(&members.add(Role::Node, "n1")));
+    node.say(&register(1, None));
+    node.hear();
+    is_slow.store(true, Ordering::Release);
+    for raw in &mut many {
+        (0..4).for_each(|id| raw.say(&ToController::Ask { id, request: Request::Nodes }));
+    }
+    let serves = |node: &NodeView| node.condition == NodeCondition::Serving;
+    until("the node is lost", || (!operator.nodes().unwrap().iter().any(serves)).then_some(()));
+    let waits = |raw: &Raw| {
+        let socket = raw.stream.socket();
+        socket.set_nonblocking(true).unwrap();
+        socket.peek(&mut [0]).is_err()
+    };
+    assert!(many.iter().any(waits), "all that waited was heard before");
+    is_slow.store(false, Ordering::Release);
 }
 
 /// When what one member had waiting was gone, all others once had been idle for as long as that had waited; and those
