@@ -243,8 +243,8 @@ impl Controller {
     }
 
     /// Takes an event that has waited. Leases run by the clock, behind it by as long as something has waited that is
-    /// still to be taken: behind that are renewals that came in time, and, of those of nodes, reports. All other times,
-    /// of rates and of rests, are the clock's. To be called at least once in
+    /// still to be taken: behind that are renewals that came in time, and, of those of nodes, reports. Rates are
+    /// of the times at which reports came, and rests of regions of the clock. To be called at least once in
     /// [`SPACE_LEASE_STEP_MAX`](crate::SPACE_LEASE_STEP_MAX): leases run no further without.
     pub fn handle_late(&mut self, event: Event, times: Times) -> Actions {
         self.leases.clock.look(times);
@@ -264,9 +264,9 @@ impl Controller {
             )
         );
         match event {
-            Event::Registered { facts, report, spaces } => self.register(facts, &report, &spaces, now),
+            Event::Registered { facts, report, spaces } => self.register(facts, &report, &spaces, times.came),
             Event::Reported(node, report) => {
-                self.report(node, &report, now);
+                self.report(node, &report, times.came);
                 self.end_strays(node);
             }
             Event::Answered(node, outcome) => {
@@ -312,7 +312,7 @@ impl Controller {
         }
     }
 
-    fn register(&mut self, facts: Registration, report: &NodeReport, spaces: &[Pid], now: Nanos) {
+    fn register(&mut self, facts: Registration, report: &NodeReport, spaces: &[Pid], came: Nanos) {
         let node = facts.node;
         if strays::are_too_many(spaces) {
             self.disconnected(node);
@@ -326,7 +326,7 @@ impl Controller {
             self.state.put(Record::Node(record));
         }
         self.live.insert(node, Live::silent(self.lease_end()));
-        self.report(node, report, now);
+        self.report(node, report, came);
         self.find_strays(node, spaces);
         self.repeat_commands(node);
     }
@@ -364,10 +364,10 @@ impl Controller {
         }
     }
 
-    fn report(&mut self, node: NodeId, report: &NodeReport, now: Nanos) {
+    fn report(&mut self, node: NodeId, report: &NodeReport, came: Nanos) {
         let lease_until = self.lease_end();
         let Some(live) = self.live.get_mut(&node).filter(|live| live.link != Link::Lost) else { return };
-        live.report(report, now, lease_until);
+        live.report(report, came, lease_until);
         for arrival in &report.arrived {
             self.arrived(node, arrival);
         }

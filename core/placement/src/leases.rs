@@ -47,6 +47,8 @@ pub(crate) fn granted(lease_ms: u32, lease_ms_min: u32) -> u32 {
 pub struct Times {
     /// What the clock shows.
     pub clock: Nanos,
+    /// When the event came.
+    pub came: Nanos,
     /// All that came before has been handled. It never goes back.
     pub heard_until: Nanos,
     /// All that nodes said before has been handled. It never goes back, and is not before `heard_until`.
@@ -57,7 +59,7 @@ impl Times {
     /// Of an event that has just come, behind which nothing waits.
     #[must_use]
     pub const fn at(now: Nanos) -> Self {
-        Self { clock: now, heard_until: now, nodes_heard_until: now }
+        Self { clock: now, came: now, heard_until: now, nodes_heard_until: now }
     }
 }
 
@@ -81,7 +83,7 @@ impl LeaseClock {
 
     /// A look at the clock: leases run on.
     pub(crate) fn look(&mut self, times: Times) {
-        let Times { clock, heard_until, nodes_heard_until } = times;
+        let Times { clock, heard_until, nodes_heard_until, .. } = times;
         self.run += clock.saturating_sub(self.seen).min(SPACE_LEASE_STEP_MAX);
         self.seen = self.seen.max(clock);
         let reached = |heard_until| self.run.saturating_sub(clock.saturating_sub(heard_until));

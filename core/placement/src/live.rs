@@ -48,11 +48,11 @@ impl Live {
         self.strays = BTreeSet::new();
     }
 
-    /// Takes a report of the node, whose lease lasts until then.
-    pub(crate) fn report(&mut self, report: &NodeReport, now: Nanos, lease_until: Nanos) {
+    /// Takes a report of the node that came then, and its lease lasts until `lease_until`.
+    pub(crate) fn report(&mut self, report: &NodeReport, came: Nanos, lease_until: Nanos) {
         (self.link, self.lease_until) = (Link::Connected, lease_until);
         (self.free_bytes, self.moved_bytes) = (Some(report.free_bytes), 0);
-        self.tenants.report(&report.tenants, now);
+        self.tenants.report(&report.tenants, came);
     }
 }
 

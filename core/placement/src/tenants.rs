@@ -126,9 +126,9 @@ pub(crate) struct LiveTenants {
 }
 
 impl LiveTenants {
-    /// Takes a report of the node.
-    pub(crate) fn report(&mut self, reports: &[TenantReport], now: Nanos) {
-        let (before, elapsed) = (std::mem::take(&mut self.tenants), now.saturating_sub(self.at));
+    /// Takes a report of the node that came then: what waited is handled in a moment, and was not done in one.
+    pub(crate) fn report(&mut self, reports: &[TenantReport], came: Nanos) {
+        let (before, elapsed) = (std::mem::take(&mut self.tenants), came.saturating_sub(self.at));
         for report in reports.iter().take(TENANTS_PER_REPORT_MAX).filter(|report| report.is_named()) {
             let rates = match before.get(&report.name) {
                 Some((_, rates)) if elapsed == 0 => *rates,
@@ -138,7 +138,7 @@ impl LiveTenants {
             };
             self.tenants.insert(report.name.clone(), (report.clone(), rates));
         }
-        (self.at, self.is_whole) = (now, reports.len() < TENANTS_PER_REPORT_MAX);
+        (self.at, self.is_whole) = (came, reports.len() < TENANTS_PER_REPORT_MAX);
     }
 
     fn iter(&self) -> impl Iterator<Item = (&TenantReport, Rates)> {

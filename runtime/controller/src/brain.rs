@@ -120,9 +120,9 @@ impl Brain {
             let deadline = self.controller.next_deadline().map(|at| self.start + Duration::from_nanos(at));
             let timeout =
                 deadline.map_or(LOOK_EVERY, |at| at.saturating_duration_since(Instant::now()).min(LOOK_EVERY));
-            let Said { arrival, came, nodes_came } = inbox.hear(timeout);
-            self.pass_to(came, nodes_came);
-            match arrival {
+            let said = inbox.hear(timeout);
+            self.pass_to(&said);
+            match said.arrival {
                 Arrival::Peer(id, stream, source, identity, place) => {
                     let outbox = Outbox::new(stream, self.outgoing.clone(), place);
                     let (checked, heard) = (Instant::now(), self.clock());
@@ -184,8 +184,9 @@ impl Brain {
     }
 
     /// Time goes on, never back: something may be read when something later was heard already.
-    fn pass_to(&mut self, came: Instant, nodes_came: Instant) {
-        let [came, nodes_came] = [came, nodes_came].map(|at| self.since_start(at));
+    fn pass_to(&mut self, said: &Said) {
+        let [read, came, nodes_came] = [said.read, said.came, said.nodes_came].map(|at| self.since_start(at));
+        self.times.came = read;
         self.times.heard_until = self.times.heard_until.max(came);
         self.times.nodes_heard_until = self.times.nodes_heard_until.max(nodes_came);
     }

@@ -78,6 +78,8 @@ pub(crate) enum Arrival {
 #[derive(Debug)]
 pub(crate) struct Said {
     pub(crate) arrival: Arrival,
+    /// When a line was read; now if it is none.
+    pub(crate) read: Instant,
     pub(crate) came: Instant,
     /// As far as nodes have said it.
     pub(crate) nodes_came: Instant,
@@ -322,12 +324,14 @@ impl Waiting {
         let now = Instant::now();
         let [came, nodes_came] =
             [&self.times, &self.times_of_nodes].map(|times| times.first().map_or(now, |(read, _)| *read));
-        Said { arrival: self.next_arrival(), came, nodes_came }
+        let (arrival, read) = self.next_arrival();
+        Said { arrival, read: read.unwrap_or(now), came, nodes_came }
     }
 
-    fn next_arrival(&mut self) -> Arrival {
+    /// What is heard next, and when it was read if it is a line.
+    fn next_arrival(&mut self) -> (Arrival, Option<Instant>) {
         if self.stops {
-            return Arrival::Stop;
+            return (Arrival::Stop, None);
         }
         if !self.may_hear_line()
             && let Some((_, arrival)) = self.changed.pop_front()
@@ -336,10 +340,11 @@ impl Waiting {
             if let Arrival::End(peer, ..) = arrival {
                 self.nodes.remove(&peer);
             }
-            return arrival;
+            return (arrival, None);
         }
         self.heard_change = false;
-        self.next_line().map_or(Arrival::Nothing, |line| Arrival::Line(line.peer, line.line, line.part))
+        let Some(Line { peer, read, line, part, .. }) = self.next_line() else { return (Arrival::Nothing, None) };
+        (Arrival::Line(peer, line, part), Some(read))
     }
 
     /// Whether a line is heard before what has begun or ended: after one of that, for those who only come and go are

@@ -315,7 +315,7 @@ fn what_others_have_waiting_keeps_no_node_that_is_silent() {
     scene.register(1, 4);
     scene.lease(Asker::local(), 1);
     let (lease, end) = (config().lease, 2 * LEASE);
-    let times = |clock| Times { clock, heard_until: 0, nodes_heard_until: clock };
+    let times = |clock| Times { heard_until: 0, ..Times::at(clock) };
     let clock = |step| step * LOOK / 2;
     let looks = (1..).map(clock).take_while(|clock| *clock < end);
     let closed: Vec<u64> = looks

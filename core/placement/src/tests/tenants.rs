@@ -93,6 +93,19 @@ fn rates_and_rests_are_by_the_clock_whatever_waits() {
     assert_eq!(scene.report(1, 4 * REGION, &[]).commands, [(NodeId(2), Command::CreateSpace { pid, tenant: None })]);
 }
 
+/// What a node had reported while a store was slow was heard in a moment, and a tenant once had done all of it in one.
+#[test]
+fn rates_are_by_when_reports_came_however_soon_they_follow() {
+    let mut scene = Scene::new();
+    scene.register(1, 4);
+    for second in 0..4 {
+        let report = NodeReport { tenants: vec![report("app", 100 * second, 10)], ..NodeReport::default() };
+        let times = Times { came: second * SECOND, ..Times::at(5 * SECOND + second) };
+        scene.controller.handle_late(Event::Reported(NodeId(1), report), times);
+    }
+    assert_eq!(scene.tenant("app").requests_per_s, 100);
+}
+
 #[test]
 fn what_a_node_said_is_over_with_it() {
     let mut scene = Scene::new();

@@ -108,7 +108,12 @@ fn nothing_is_heard_for_a_time_later_than_what_waits() {
     let read: Vec<Instant> = desk.0.lock().times.iter().map(|(read, _)| *read).collect();
     let order = [read[0], read[0], read[1], read[1]];
     for came in order {
-        assert_eq!(inbox.hear(Duration::ZERO).came, came);
+        let said = inbox.hear(Duration::ZERO);
+        assert_eq!(said.came, came);
+        if let Arrival::Line(_, line, _) = said.arrival {
+            let ToController::Ask { id, .. } = *line else { panic!("{line:?}") };
+            assert_eq!(said.read, read[usize::try_from(id).unwrap()], "a line has its own time too");
+        }
     }
     assert!(inbox.hear(Duration::ZERO).came > read[2], "now that nothing waits");
 }
