@@ -128,13 +128,7 @@ impl Brain {
                     let (checked, heard) = (Instant::now(), self.clock());
                     self.meet(id, Peer { outbox, source, identity, checked, heard, node: None });
                 }
-                Arrival::Line(id, line, _part) => {
-                    let registers = matches!(*line, ToController::Register { .. });
-                    self.line(id, *line)?;
-                    if registers && self.peers.get(&id).is_some_and(|peer| peer.node.is_some()) {
-                        inbox.admit(id);
-                    }
-                }
+                Arrival::Line(id, line, _part) => self.line(inbox, id, *line)?,
                 Arrival::End(id, cause, _place) => self.end(id, cause)?,
                 Arrival::Stop => return Ok(()),
                 Arrival::Nothing => self.handle(Event::Tick)?,
@@ -200,7 +194,7 @@ impl Brain {
         Nanos::try_from(at.saturating_duration_since(self.start).as_nanos()).unwrap_or(Nanos::MAX)
     }
 
-    fn line(&mut self, id: PeerId, line: ToController) -> Result<(), StoreError> {
+    fn line(&mut self, inbox: &Inbox, id: PeerId, line: ToController) -> Result<(), StoreError> {
         let clock = self.clock();
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
         peer.heard = clock;
@@ -221,6 +215,8 @@ impl Brain {
                 if let Err(cause) = named.and_then(|()| self.controller.admit(&facts, cluster)) {
                     return self.turn_away(id, cause);
                 }
+                // It may say much as soon as it is told.
+                inbox.admit(id);
                 self.admit(id, facts.node)?;
                 self.handle(Event::Registered { facts, report, spaces })
             }

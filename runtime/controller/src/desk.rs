@@ -110,6 +110,13 @@ pub(crate) struct Mouth {
     place: Counted,
 }
 
+/// What a connection is by what the brain has heard of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Standing {
+    shared: Arc<Shared>,
+    peer: PeerId,
+}
+
 #[derive(Debug, Default)]
 struct Shared {
     waiting: Mutex<Waiting>,
@@ -193,7 +200,19 @@ impl Desk {
     }
 }
 
+impl Standing {
+    /// Whether it is a node's that was admitted.
+    pub(crate) fn is_node(&self) -> bool {
+        self.shared.lock().nodes.contains(&self.peer)
+    }
+}
+
 impl Mouth {
+    /// For who reads its lines.
+    pub(crate) fn standing(&self) -> Standing {
+        Standing { shared: Arc::clone(&self.shared), peer: self.peer }
+    }
+
     /// Says a line that was read now, once there is room for it.
     pub(crate) fn say(&mut self, line: ToController, part: Option<Part>) -> Result<(), Over> {
         let (peer, read) = (self.peer, Instant::now());

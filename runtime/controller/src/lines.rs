@@ -8,7 +8,7 @@ use serde::de::DeserializeOwned;
 use yonder_board::Share;
 use yonder_identity::Stream;
 
-use crate::desk::Party;
+use crate::desk::{Party, Standing};
 use crate::pool::{Part, Pool};
 
 /// Longest line in bytes: a report of some ten thousand regions.
@@ -40,6 +40,7 @@ pub(crate) struct LongLines {
 pub(crate) struct Allowance {
     pub(crate) long_lines: LongLines,
     pub(crate) party: Party,
+    pub(crate) standing: Standing,
 }
 
 impl Default for LongLines {
@@ -50,10 +51,12 @@ impl Default for LongLines {
 }
 
 impl Allowance {
-    /// What the next line has. One that only begins like a node has said nothing yet that is known of a node.
+    /// What a line that has become long has: as a node's by its certificate, or once it was admitted. What it says says
+    /// nothing.
     fn part_for(&self, speaker: Speaker) -> Part {
         let LongLines { of_nodes, of_others } = &self.long_lines;
-        let pool = if speaker == Speaker::Long { of_nodes } else { of_others };
+        let is_node = speaker == Speaker::Long || self.standing.is_node();
+        let pool = if is_node { of_nodes } else { of_others };
         pool.part_of(self.party.clone())
     }
 }
@@ -65,8 +68,10 @@ pub(crate) enum Speaker {
     Long,
     /// A client: says little.
     Short,
-    /// One of the two. It is a node if it begins like one.
+    /// One of the two. It may say much if it begins like a node.
     Unknown,
+    /// One that has begun so.
+    LikeNode,
 }
 
 /// Reads one object a line.
@@ -77,7 +82,9 @@ pub(crate) struct LineReader {
     /// When the line was begun.
     begun: Option<Instant>,
     speaker: Speaker,
-    allowed: Option<(Allowance, Part)>,
+    allowance: Option<Allowance>,
+    /// What the line has of that, once it is long.
+    part: Option<Part>,
 }
 
 impl LineReader {
@@ -89,11 +96,7 @@ impl LineReader {
     /// Reads what a peer of a controller says. A line that is not short counts in what it is allowed.
     pub(crate) fn bounded(stream: Stream, speaker: Speaker, allowance: Option<Allowance>) -> Self {
         let stream = BufReader::with_capacity(BUFFER_BYTES, stream);
-        let allowed = allowance.map(|allowance| {
-            let part = allowance.part_for(speaker);
-            (allowance, part)
-        });
-        Self { stream, line: Vec::new(), begun: None, speaker, allowed }
+        Self { stream, line: Vec::new(), begun: None, speaker, allowance, part: None }
     }
 
     /// The next object; `None` when the peer has closed. `InvalidData` if a line is none, too long, or took too long.
@@ -128,12 +131,9 @@ impl LineReader {
         self.line.is_empty()
     }
 
-    /// What the last line had of what is allowed: it is kept for as long as what the line said is. The next line has a
-    /// part of its own, a node's once the first one has said that it is one: who says so and is none is turned away.
+    /// What the last line had of what is allowed: it is kept for as long as what the line said is.
     pub(crate) fn take_part(&mut self) -> Option<Part> {
-        let (allowance, part) = self.allowed.as_mut()?;
-        let had = std::mem::replace(part, allowance.part_for(self.speaker));
-        (had.size() > 0).then_some(had)
+        self.part.take()
     }
 
     /// Ends the connection for both sides.
@@ -147,20 +147,20 @@ impl LineReader {
             return Ok(());
         }
         self.learn();
-        let most = if self.speaker == Speaker::Long { LINE_BYTES_MAX } else { CLIENT_LINE_BYTES_MAX };
+        let says_much = matches!(self.speaker, Speaker::Long | Speaker::LikeNode);
+        let most = if says_much { LINE_BYTES_MAX } else { CLIENT_LINE_BYTES_MAX };
         if length > most {
             return Err(wrong(&format!("the line has more than {most} bytes")));
         }
-        if self.allowed.as_mut().is_some_and(|(_, part)| part.grow_to(length).is_err()) {
-            return Err(wrong("too many long lines come at a time: try again later"));
-        }
-        Ok(())
+        let Some(allowance) = &self.allowance else { return Ok(()) };
+        let part = self.part.get_or_insert_with(|| allowance.part_for(self.speaker));
+        part.grow_to(length).map_err(|_full| wrong("too many long lines come at a time: try again later"))
     }
 
     /// How the first line begins says whose lines they are.
     fn learn(&mut self) {
         if self.speaker == Speaker::Unknown {
-            self.speaker = if self.line.starts_with(REGISTER) { Speaker::Long } else { Speaker::Short };
+            self.speaker = if self.line.starts_with(REGISTER) { Speaker::LikeNode } else { Speaker::Short };
         }
     }
 
@@ -202,6 +202,10 @@ mod tests {
     use yonder_identity::Host;
 
     use super::*;
+    use crate::brain::PeerId;
+    use crate::desk::{Desk, Inbox};
+
+    const PEER: PeerId = PeerId(1);
 
     fn pair() -> (Stream, Stream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
@@ -242,11 +246,13 @@ mod tests {
         assert!(endless(REGISTER, Speaker::Short, None).contains(&CLIENT_LINE_BYTES_MAX.to_string()));
     }
 
-    /// What a host is allowed where long lines have a MiB.
-    fn allowed(of_one_max: usize) -> Allowance {
+    /// What a host is allowed where long lines have a MiB, until its connection is admitted.
+    fn allowed(of_one_max: usize) -> (Allowance, Inbox) {
         let pool = || Pool::new(Share { places_max: 1 << 20, of_one_max, few_max: 1 << 20 });
         let party = Party::of(None, Host::of(Ipv4Addr::LOCALHOST.into()));
-        Allowance { long_lines: LongLines { of_nodes: pool(), of_others: pool() }, party }
+        let desk = Desk::default();
+        let (long_lines, standing) = (LongLines { of_nodes: pool(), of_others: pool() }, desk.standing(PEER));
+        (Allowance { long_lines, party, standing }, desk.inbox())
     }
 
     impl LongLines {
@@ -262,7 +268,7 @@ mod tests {
 
     #[test]
     fn all_long_lines_together_have_a_budget() {
-        let allowance = allowed(1 << 20);
+        let (allowance, _inbox) = allowed(1 << 20);
         assert!(endless(REGISTER, Speaker::Unknown, Some(allowance.clone())).contains("too many long lines"));
         assert_eq!(taken(&allowance), [0, 0], "what is cut gives back what it had");
         let (there, here) = pair();
@@ -278,14 +284,18 @@ mod tests {
         assert_eq!(taken(&allowance), [0, 0]);
     }
 
-    /// Those who only begin a line once had all that reports of nodes need.
+    /// Those who only began a line once had all that reports of nodes need, and then those whose first line began like
+    /// that of a node.
     #[test]
-    fn a_line_counts_among_those_of_nodes_once_its_connection_has_registered() {
-        let allowance = allowed(1 << 19);
+    fn a_line_counts_among_those_of_nodes_once_its_connection_was_admitted() {
+        let (allowance, inbox) = allowed(1 << 19);
         let long = |begins: &str| [begins, &"x".repeat(LINE_BYTES_FREE), "\"}\n"].concat();
         let (there, here) = pair();
         let mut lines = LineReader::bounded(here, Speaker::Unknown, Some(allowance.clone()));
-        for (begins, of_nodes) in [("{\"register\":\"", false), ("{\"report\":\"", true), ("{\"report\":\"", true)] {
+        for (begins, of_nodes) in [("{\"register\":\"", false), ("{\"report\":\"", false), ("{\"report\":\"", true)] {
+            if of_nodes {
+                inbox.admit(PEER);
+            }
             let text = long(begins);
             { &there }.write_all(text.as_bytes()).unwrap();
             lines.next::<serde_json::Value>().unwrap().unwrap();
@@ -293,6 +303,7 @@ mod tests {
             drop(lines.take_part());
         }
         // A tenant that begins so is none.
+        let (allowance, _inbox) = allowed(1 << 19);
         let (there, here) = pair();
         let mut lines = LineReader::bounded(here, Speaker::Short, Some(allowance.clone()));
         for _ in 0..2 {

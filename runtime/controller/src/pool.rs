@@ -56,10 +56,6 @@ impl Pool {
 }
 
 impl Part {
-    pub(crate) fn size(&self) -> usize {
-        self.size
-    }
-
     /// Makes it as large as this at least, if its party's share has so much.
     pub(crate) fn grow_to(&mut self, size: usize) -> Result<(), Full> {
         let more = size.saturating_sub(self.size);
@@ -117,7 +113,7 @@ mod tests {
         let mut first = [pool.part_of(party(1)), pool.part_of(party(1))];
         assert_eq!([first[0].grow_to(30), first[1].grow_to(20)], [Ok(()); 2]);
         assert_eq!(first[1].grow_to(21), Err(Full { taken: 50, own: 50 }));
-        assert_eq!((first[1].grow_to(20), first[1].grow_to(3), first[1].size()), (Ok(()), Ok(()), 20));
+        assert_eq!((first[1].grow_to(20), first[1].grow_to(3), first[1].size), (Ok(()), Ok(()), 20));
         let mut second = pool.part_of(party(2));
         assert!(second.grow_to(26).is_err(), "its last one were one of those that are kept");
         second.grow_to(25).unwrap();

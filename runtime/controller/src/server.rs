@@ -266,7 +266,7 @@ impl Reader {
             let _ = stream.shutdown();
             return;
         };
-        let allowance = Allowance { long_lines: self.long_lines.clone(), party };
+        let allowance = Allowance { long_lines: self.long_lines.clone(), party, standing: mouth.standing() };
         let mut lines = LineReader::bounded(stream, speaker, Some(allowance));
         let cause = read_lines(&mut lines, &mut mouth);
         // What it had of a line that was not ended is of no use while those before it wait to be heard.

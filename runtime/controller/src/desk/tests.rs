@@ -12,6 +12,11 @@ use super::*;
 use crate::peers::Peers;
 
 impl Desk {
+    /// Of a connection.
+    pub(crate) fn standing(&self, peer: PeerId) -> Standing {
+        Standing { shared: Arc::clone(&self.0), peer }
+    }
+
     /// A connection that has begun, and of that nothing is heard.
     fn mouth(&self, peer: u64, party: Party) -> Mouth {
         let place = Peers::default().admit(party.clone()).unwrap();
