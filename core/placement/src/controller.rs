@@ -321,6 +321,8 @@ impl Controller {
         let known = self.state.nodes.get(&node);
         let duty = known.map_or(Duty::Serving, |record| record.duty);
         let seat = known.and_then(|record| record.seat).unwrap_or_else(|| self.seat_for(&facts));
+        // Its seat is that of one of these, perhaps.
+        self.forget_earlier(&facts);
         let record = NodeRecord { facts, duty, seat: Some(seat) };
         if self.state.nodes.get(&node) != Some(&record) {
             self.state.put(Record::Node(record));
@@ -452,7 +454,21 @@ impl Controller {
     fn forget_lost_nodes(&mut self) {
         let lost: Vec<NodeId> =
             self.live.iter().filter(|(_, live)| live.link == Link::Lost).map(|(node, _)| *node).collect();
-        for node in lost {
+        self.forget_if_empty(lost);
+    }
+
+    /// A name is of one node: others that had it are not waited for if they have nothing. One that connects ever anew
+    /// with another number would else have as many records as it likes for as long as a lease.
+    fn forget_earlier(&mut self, facts: &Registration) {
+        let Some(name) = &facts.name else { return };
+        let nodes = self.state.nodes.iter().filter(|(_, record)| record.facts.name.as_ref() == Some(name));
+        let others = nodes.map(|(node, _)| *node).filter(|node| *node != facts.node && !self.is_connected(*node));
+        let others = others.collect();
+        self.forget_if_empty(others);
+    }
+
+    fn forget_if_empty(&mut self, nodes: Vec<NodeId>) {
+        for node in nodes {
             if !self.state.presences.keys().any(|(_, at)| *at == node) {
                 self.state.delete(RecordKey::Node(node));
                 self.live.remove(&node);

@@ -235,3 +235,29 @@ fn a_space_that_waits_to_be_ended_at_a_node_is_not_made_there_before() {
     let made = scene.handle(Event::Answered(NodeId(1), made));
     assert!(matches!(&made.answers[..], [(_, Answer::Placed { regions })] if regions[0].node == NodeId(1)));
 }
+
+/// Each once was a record until its lease was over.
+#[test]
+fn a_node_that_connects_ever_anew_with_another_number_has_one_record() {
+    let mut scene = Scene::new();
+    let named = |node| Registration { name: Some("n1".to_owned()), ..facts(node, 4) };
+    let register = |scene: &mut Scene, node| {
+        assert_eq!(scene.controller.admit(&named(node), None), Ok(()));
+        let report = NodeReport { free_bytes: 4 * REGION, ..NodeReport::default() };
+        scene.handle(Event::Registered { facts: named(node), report, spaces: Vec::new() });
+    };
+    scene.register(100, 4);
+    scene.handle(Event::Disconnected(NodeId(100)));
+    register(&mut scene, 1);
+    // What knows a space is kept, and others without a name are none of its.
+    let pid = scene.create();
+    scene.placed(pid, 1);
+    for node in 2..5 {
+        scene.handle(Event::Disconnected(NodeId(node - 1)));
+        register(&mut scene, node);
+    }
+    let silent = [1, 100].map(|node| (node, NodeCondition::Silent));
+    assert_eq!(scene.conditions(), [silent[0], (4, NodeCondition::Serving), silent[1]]);
+    scene.restart();
+    assert_eq!(scene.conditions().len(), 3, "their records are gone");
+}
