@@ -3,9 +3,13 @@
 //!
 //! These are also the messages on the wire between processes, as JSON; `runtime/controller` adds the envelopes.
 
-use serde::{Deserialize, Serialize};
+use std::fmt;
+
+use serde::de::{Error as _, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 use yonder_wire::Rights;
 
+use crate::URLS_MAX;
 use crate::domains::Domains;
 use crate::names::{Capability, Key, MoveId, NodeId, Pid};
 use crate::record::{Capabilities, Keys};
@@ -22,7 +26,8 @@ pub struct Registration {
     /// What it is called, in a cluster in which nodes have names.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Where clients and other nodes reach it, best first.
+    /// Where clients and other nodes reach it, best first: [`URLS_MAX`](crate::URLS_MAX) at most are read.
+    #[serde(deserialize_with = "urls")]
     pub urls: Vec<String>,
     /// Bytes of its memory.
     pub memory_bytes: u64,
@@ -33,6 +38,32 @@ pub struct Registration {
     /// What fails together with it.
     #[serde(default, skip_serializing_if = "Domains::is_empty")]
     pub domains: Domains,
+}
+
+/// Reads addresses until there are too many: each costs more than the two bytes of a line that say one.
+fn urls<'de, D: Deserializer<'de>>(from: D) -> Result<Vec<String>, D::Error> {
+    struct Urls;
+
+    impl<'de> Visitor<'de> for Urls {
+        type Value = Vec<String>;
+
+        fn expecting(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+            write!(formatter, "{URLS_MAX} URLs at most")
+        }
+
+        fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Vec<String>, A::Error> {
+            let mut urls = Vec::new();
+            while let Some(url) = from.next_element()? {
+                if urls.len() == URLS_MAX {
+                    return Err(A::Error::invalid_length(URLS_MAX + 1, &self));
+                }
+                urls.push(url);
+            }
+            Ok(urls)
+        }
+    }
+
+    from.deserialize_seq(Urls)
 }
 
 impl Registration {

@@ -261,3 +261,15 @@ fn a_node_that_connects_ever_anew_with_another_number_has_one_record() {
     scene.restart();
     assert_eq!(scene.conditions().len(), 3, "their records are gone");
 }
+
+/// A line of four MiB once was a hundred MiB of addresses without a byte.
+#[test]
+fn of_more_addresses_than_a_node_may_have_no_more_are_read() {
+    let read = |count| {
+        let said = Registration { urls: vec![String::new(); count], ..facts(1, 4) };
+        serde_json::from_str::<Registration>(&serde_json::to_string(&said).unwrap())
+    };
+    assert_eq!(read(URLS_MAX).unwrap().urls.len(), URLS_MAX);
+    let told = read(URLS_MAX + 1).unwrap_err().to_string();
+    assert!(told.contains("invalid length 9, expected 8 URLs at most"), "{told}");
+}
