@@ -4,8 +4,9 @@ use std::collections::BTreeSet;
 
 use yonder_units::Nanos;
 
+use crate::controller::Controller;
 use crate::message::{NodeReport, RegionReport};
-use crate::names::Pid;
+use crate::names::{NodeId, Pid};
 use crate::tenants::LiveTenants;
 
 /// How a node is.
@@ -53,6 +54,17 @@ impl Live {
         (self.link, self.lease_until) = (Link::Connected, lease_until);
         (self.free_bytes, self.moved_bytes) = (Some(report.free_bytes), 0);
         self.tenants.report(&report.tenants, came);
+    }
+}
+
+impl Controller {
+    /// Those of these nodes that are not connected and have nothing, and whose leases are not over.
+    pub fn silent_without_spaces(&self, mut nodes: BTreeSet<NodeId>) -> BTreeSet<NodeId> {
+        nodes.retain(|node| self.live.get(node).is_some_and(|live| live.link == Link::Silent));
+        if !nodes.is_empty() {
+            self.state.presences.keys().for_each(|(_, at)| _ = nodes.remove(at));
+        }
+        nodes
     }
 }
 

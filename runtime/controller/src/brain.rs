@@ -41,6 +41,12 @@ struct Peer {
     node: Option<NodeId>,
 }
 
+impl Peer {
+    fn is_without_name(&self) -> bool {
+        self.identity.as_ref().is_none_or(|own| own.role().is_none())
+    }
+}
+
 /// How long a certificate is taken to be as good as it was.
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long the controller may be without an event: leases of address spaces run no further without.
@@ -71,6 +77,8 @@ pub(crate) struct Brain {
     /// Outboxes of peers that have gone, for which something waits.
     closing: Vec<Outbox>,
     nodes: BTreeMap<NodeId, PeerId>,
+    /// Nodes without names that have gone, and from where they were connected.
+    gone: BTreeMap<NodeId, Host>,
     tickets: BTreeMap<Ticket, (PeerId, u64)>,
     next_ticket: u64,
 }
@@ -99,6 +107,7 @@ impl Brain {
             peers: BTreeMap::new(),
             closing: Vec::new(),
             nodes: BTreeMap::new(),
+            gone: BTreeMap::new(),
             tickets: BTreeMap::new(),
             next_ticket: 0,
         }
@@ -240,18 +249,20 @@ impl Brain {
         }
     }
 
-    /// One address has so many nodes without names, so that no stranger fills the cluster with nodes that are none. A
-    /// node that connects anew takes the place of its older connection.
-    fn has_room_for(&self, id: PeerId, node: NodeId) -> Result<(), String> {
-        let Some(peer) =
-            self.peers.get(&id).filter(|peer| peer.identity.as_ref().is_none_or(|own| own.role().is_none()))
-        else {
-            return Ok(());
-        };
+    /// One address has so many nodes without names, so that no stranger fills the cluster with nodes that are none:
+    /// those count that are connected, and those that have gone, have nothing, and may still come back. A node that
+    /// connects anew takes the place of its older connection.
+    fn has_room_for(&mut self, id: PeerId, node: NodeId) -> Result<(), String> {
+        let Some(peer) = self.peers.get(&id).filter(|peer| peer.is_without_name()) else { return Ok(()) };
+        let silent = self.controller.silent_without_spaces(self.gone.keys().copied().collect());
+        self.gone.retain(|node, _| silent.contains(node));
+        let gone = self.gone.iter().filter(|(own, source)| **own != node && **source == peer.source).count();
         let is_alike = |other: &&Peer| other.node.is_some_and(|own| own != node) && other.source == peer.source;
-        if self.peers.values().filter(is_alike).count() >= self.nodes_per_source_max {
+        if self.peers.values().filter(is_alike).count() + gone >= self.nodes_per_source_max {
             let (source, most) = (peer.source, self.nodes_per_source_max);
-            return Err(format!("{most} nodes are connected from {source} already: give nodes identities for more"));
+            return Err(format!(
+                "{most} nodes are connected from {source} already, or were a moment ago: give nodes identities for more"
+            ));
         }
         Ok(())
     }
@@ -304,10 +315,12 @@ impl Brain {
         let (gone, left) = mem::take(&mut self.tickets).into_iter().partition(|(_, (peer, _))| *peer == id);
         self.tickets = left;
         self.withdraw(&gone);
+        let host = self.peers.get(&id).filter(|peer| peer.is_without_name()).map(|peer| peer.source);
         match self.close(id) {
             // A node that has connected anew is not disconnected by the end of its old connection.
             Some(node) if self.nodes.get(&node) == Some(&id) => {
                 self.nodes.remove(&node);
+                self.gone.extend(host.map(|host| (node, host)));
                 self.handle(Event::Disconnected(node))
             }
             _ => Ok(()),

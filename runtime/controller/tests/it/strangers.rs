@@ -6,7 +6,9 @@ use std::time::{Duration, Instant};
 
 use yonder_controller::{ClientError, FromController, LinkError, MemoryStore, ToController};
 use yonder_identity::{HANDSHAKE_TIMEOUT, Role};
-use yonder_placement::{Answer, Config, NodeReport, Pid, Refusal, RegionReport, Request, WAITING_MAX};
+use yonder_placement::{
+    Answer, Config, NodeCondition, NodeReport, NodeView, Pid, Refusal, RegionReport, Request, WAITING_MAX,
+};
 
 use crate::fake::{Cluster, config, until};
 use crate::identities::{Members, Raw, register};
@@ -199,6 +201,27 @@ fn requests_of_those_who_have_gone_leave_their_places() {
     assert!(!is_refused && ask(1).0, "half of all is the most that wait for one address");
     drop(held);
     until("there is room again", || (!ask(1).0).then_some(()));
+}
+
+/// Each of them once left a record for as long as a lease, however many they were.
+#[test]
+fn nodes_without_names_that_have_gone_and_have_nothing_count_until_their_leases_are_over() {
+    let config = Config { nodes_per_source_max: 3, lease: 1000 * config().lease, ..config() };
+    let cluster = Cluster::new(config, Box::new(MemoryStore::default()));
+    let mut client = cluster.client();
+    for node in 1..=3 {
+        let mut raw = Raw::new(cluster.address, None);
+        raw.say(&register(node, None));
+        assert!(matches!(raw.hear(), FromController::Registered { .. }));
+        drop(raw);
+        let is_silent = |view: &NodeView| view.condition == NodeCondition::Silent;
+        until("it has gone", || client.nodes().unwrap().iter().all(is_silent).then_some(()));
+    }
+    let error = cluster.try_node(4, 10).unwrap_err();
+    let told = "3 nodes are connected from 127.0.0.1 already, or were a moment ago";
+    assert!(matches!(&error, LinkError::TurnedAway { cause, .. } if cause.contains(told)), "{error}");
+    // One of them may come back.
+    cluster.try_node(3, 10).unwrap();
 }
 
 #[test]
