@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use yonder_placement::{
     Actions, Answer, Arrival, Asker, Capabilities, Capability, Change, ClusterId, Command, Config, Controller, Domains,
     Event, Key, Keys, MoveId, NodeId, NodeReport, Outcome, Pid, PlacesWanted, Record, RecordKey, Refusal, RegionReport,
-    Registration, Request, SPACE_LEASE_STEP_MAX, Ticket,
+    Registration, Request, SPACE_LEASE_STEP_MAX, Ticket, URLS_MAX,
 };
 
 use crate::script::Step;
@@ -127,6 +127,12 @@ impl Cluster {
         };
         let spaces: Vec<Pid> = (0..step.below(3)).map(|_| pid(step)).collect();
         let report = report(step);
+        if facts.urls.len() > URLS_MAX {
+            // More addresses than a node may have are not even read.
+            let line = serde_json::to_string(&facts).expect("a message is JSON");
+            assert!(serde_json::from_str::<Registration>(&line).is_err(), "{line}");
+            return 89;
+        }
         let Some(facts) = on_a_line(&facts, step) else { return 90 };
         let cluster = if step.once_in(8) { Some(ClusterId(step.below(8))) } else { None };
         if self.controller.admit(&facts, cluster).is_err() {
