@@ -464,7 +464,9 @@ impl Drop for SpreadQueuePair {
     /// goes on asking the lanes about that.
     fn drop(&mut self) {
         let ids: Vec<WorkId> = self.operations.iter().map(|operation| operation.id).collect();
-        ids.into_iter().for_each(|id| self.cancel(id));
+        for id in ids {
+            self.cancel(id);
+        }
         if !self.unsettled.is_empty() {
             let lanes = std::mem::replace(&mut self.lanes, Lanes::none(Arc::clone(&self.frames)));
             let unsettled = std::mem::replace(&mut self.unsettled, Unsettled::new(0));
