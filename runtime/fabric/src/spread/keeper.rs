@@ -1,4 +1,4 @@
-//! [`step`]: what is done about groups whose places fail: places are looked for, given up and replaced.
+//! [`Keeper`]: what is done about groups whose places fail: places are looked for, given up and replaced.
 //!
 //! One thread does this for all groups of a fabric. It asks the controller and nodes, and may wait for them: queue
 //! pairs need nothing of it to go on, but for regions that have moved.
@@ -24,10 +24,10 @@ use crate::cluster::ClusterError;
 const LOOK_AGAIN: Duration = Duration::from_millis(5);
 /// The longest, where the controller knows nothing new.
 const LOOK_AGAIN_MAX: Duration = Duration::from_millis(160);
+/// Pause while nothing is.
+const LOOK_LATER: Duration = Duration::from_millis(25);
 /// How often it is seen to that lanes stand.
 const LINK_EACH: Nanos = 1_000_000_000;
-/// The same, while nothing is.
-const LOOK_LATER: Duration = Duration::from_millis(25);
 /// Pause before a replacement is asked for again that was refused.
 const REPLACE_AGAIN: Nanos = 1_000_000_000;
 /// How often the controller is told of pages that are at too few places.
@@ -170,23 +170,7 @@ impl Keeper {
             shared.nodes.connect_all();
         }
     }
-}
 
-/// Gives up the places of a group whose nodes are gone or silent. Whether anything is not as it should be.
-fn look_at_places(shared: &Shared, entry: &Entry) -> bool {
-    let mut is_amiss = false;
-    for kept in entry.kept().filter(|kept| entry.address(kept.place).is_some()) {
-        is_amiss |= match shared.nodes.get(kept.address.node).health.state() {
-            State::Lost => give_up(shared, entry, kept, Cause::Lost),
-            State::Silent => give_up(shared, entry, kept, Cause::Silent),
-            State::Up => entry.group.take_back(kept.place),
-            State::Suspect => true,
-        };
-    }
-    is_amiss
-}
-
-impl Keeper {
     /// Tells the controller how many pages are at too few places: at once when there are some, or none any more, and
     /// now and then in between.
     fn tell(&mut self, shared: &Shared) {
@@ -204,6 +188,20 @@ impl Keeper {
             }
         }
     }
+}
+
+/// Gives up the places of a group whose nodes are gone or silent. Whether anything is not as it should be.
+fn look_at_places(shared: &Shared, entry: &Entry) -> bool {
+    let mut is_amiss = false;
+    for kept in entry.kept().filter(|kept| entry.address(kept.place).is_some()) {
+        is_amiss |= match shared.nodes.get(kept.address.node).health.state() {
+            State::Lost => give_up(shared, entry, kept, Cause::Lost),
+            State::Silent => give_up(shared, entry, kept, Cause::Silent),
+            State::Up => entry.group.take_back(kept.place),
+            State::Suspect => true,
+        };
+    }
+    is_amiss
 }
 
 /// Asks where a place is, and notes it.

@@ -126,7 +126,7 @@ impl Mender {
                 None => self.arrive((id.0 % DEPTH as u64).narrow_usize(), end, now),
             }
         }
-        // Here, because this thread waits for nobody.
+        // Here, because this thread never waits.
         self.shared.nodes.judge(now);
         self.shared.poll_orphans(now);
         self.probe(now);

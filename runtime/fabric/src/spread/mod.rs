@@ -155,9 +155,10 @@ impl Shared {
         let mut wanted = PlacesWanted { bytes, places: places.into(), group, apart: apart.to_vec(), avoid: Vec::new() };
         let mut given = Vec::new();
         for _ in 0..ATTEMPTS_MAX {
-            let placed = self.cluster.place_group(&wanted).map_err(|error| failed(&self.url, bytes, error))?;
-            let (name, mut refused) = (placed.0, None);
-            for (region, location) in &placed.1 {
+            let placed = self.cluster.place_group(&wanted).map_err(|error| failed(&self.url, bytes, error));
+            let (name, placed) = placed.inspect_err(|_| self.give_back(&given))?;
+            let mut refused = None;
+            for (region, location) in &placed {
                 match self.take(*region, location, bytes) {
                     Ok(taken) => {
                         given.push(taken);
@@ -295,11 +296,13 @@ impl SpreadFabric {
             // What was given up is not asked.
             let Some(kept) = kept.filter(|kept| area.table.address(kept.place).is_some()) else { return Ok(()) };
             let node = self.shared.nodes.get(kept.address.node);
-            if area.table.group.protection().wanted() > 1 && !node.health.state().is_up() {
-                // It is not waited for. The pages' words say what they are, whatever is there.
+            let (has_others, start) = (area.table.group.protection().wanted() > 1, kept.address.start + offset);
+            // What does not answer is not waited for where others have the pages: their words say what they are,
+            // whatever is there. But for what was asked before and may still be done: it would undo a later write.
+            if has_others && !node.health.state().is_up() && !node.may_still_change(start, bytes) {
                 return Ok(());
             }
-            let error = match node.call(kind, kept.address.start + offset, bytes, &[]) {
+            let error = match node.call(kind, start, bytes, &[]) {
                 Ok(_) => return Ok(()),
                 Err(error) => error,
             };
@@ -307,11 +310,6 @@ impl SpreadFabric {
                 FailedCall::Call(CallError::Refused(code)) => may_have_moved(*code),
                 FailedCall::Call(CallError::TimedOut | CallError::Lost) | FailedCall::Open(_) => true,
             };
-            // What does not answer is given up where others have the pages, and is not waited for.
-            let has_others = area.table.group.protection().wanted() > 1;
-            if has_others && may_be_elsewhere && !node.health.state().is_up() {
-                return Ok(());
-            }
             let is_over = Instant::now() >= end;
             if is_over || !may_be_elsewhere || find(&self.shared, area, kept) == Found::Lost && !has_others {
                 return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });

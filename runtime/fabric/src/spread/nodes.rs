@@ -226,6 +226,14 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Whether a call that was given up may still change what is there.
+    pub(super) fn may_still_change(&self, address: u64, bytes: u64) -> bool {
+        let control = lock(&self.control);
+        control.as_ref().is_some_and(|lane| lane.may_still_change(self.right.pid, address, bytes))
+    }
+}
+
 /// Why a node has not done what it was asked.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum FailedCall {

@@ -3,7 +3,7 @@
 //! What `core/protect` decides is done here. A read goes to one place that has the page; it is asked for at another one
 //! when the first is late, and the first answer that counts ends it. A write goes to all live places and ends when each
 //! has it, was given up, or is silent for so long that the others are enough. A node that says that it has a region no
-//! more makes its part wait until the follower has found where the region is.
+//! more makes its part wait until the keeper has found where the region is.
 //!
 //! What was given up and may still land is remembered (`unsettled`) until the lane says that it never will: until then
 //! nothing else is written there.
