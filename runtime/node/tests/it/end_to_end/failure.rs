@@ -1,5 +1,11 @@
 //! A node or a connection that fails: operations end, nothing reads as zeros, and what can come back does.
 
+use std::collections::HashMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::time::Duration;
+
 use yonder_fabric::{FabricError, Module, RemoteAddress, Status, WorkId};
 use yonder_units::FrameIndex;
 
@@ -172,4 +178,77 @@ fn queue_pairs_come_and_go() {
     assert_eq!(client.store(start, 3), Status::Done);
     assert_eq!(client.load(start), (Status::Done, 3));
     wait_for(|| (node.stats().connections == 2).then_some(()));
+}
+
+/// Whether datagrams reach the node.
+#[repr(u8)]
+enum Road {
+    Open,
+    /// Nobody listens, which the network says.
+    Closing,
+    Closed,
+    Over,
+}
+
+/// Sends datagrams on to a node and back, as the road is.
+fn carry(mut front: Option<UdpSocket>, node: SocketAddr, road: &AtomicU8) {
+    let address = front.as_ref().expect("it begins open").local_addr().unwrap();
+    let mut backs: HashMap<SocketAddr, UdpSocket> = HashMap::new();
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        match road.load(Ordering::Acquire) {
+            state if state == Road::Open as u8 => {}
+            state if state == Road::Over as u8 => return,
+            _ => {
+                drop(front.take());
+                let _ =
+                    road.compare_exchange(Road::Closing as u8, Road::Closed as u8, Ordering::AcqRel, Ordering::Relaxed);
+                std::thread::yield_now();
+                continue;
+            }
+        }
+        let front = front.get_or_insert_with(|| wait_for(|| UdpSocket::bind(address).ok()));
+        front.set_read_timeout(Some(Duration::from_millis(1))).unwrap();
+        if let Ok((length, client)) = front.recv_from(&mut bytes) {
+            let back = backs.entry(client).or_insert_with(|| {
+                let back = UdpSocket::bind("127.0.0.1:0").unwrap();
+                back.connect(node).unwrap();
+                back.set_nonblocking(true).unwrap();
+                back
+            });
+            let _ = back.send(&bytes[..length]);
+        }
+        for (client, back) in &backs {
+            while let Ok(length) = back.recv(&mut bytes) {
+                let _ = front.send_to(&bytes[..length], *client);
+            }
+        }
+    }
+}
+
+/// What is asked of a lane that is down is given up at once, so that nothing was ever received on it again.
+#[test]
+fn a_datagram_lane_that_only_reads_comes_back_when_the_network_does() {
+    let node = node(Network::Udp, 64);
+    let to = address(&node).parse().unwrap();
+    let front = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let url = format!("udp://{}", front.local_addr().unwrap());
+    let road = Arc::new(AtomicU8::new(Road::Open as u8));
+    let carrier = {
+        let road = Arc::clone(&road);
+        std::thread::spawn(move || carry(Some(front), to, &road))
+    };
+    let mut client = Client::new(&url, 4);
+    let start = client.allocate(8);
+    assert_eq!(client.store(page(start, 1), 7), Status::Done);
+    // One that reads alone, as those of faults do.
+    client.queue_pair = client.fabric.queue_pair(Module::Fault, Arc::clone(&client.frames)).unwrap();
+    assert_eq!(client.load(page(start, 1)), (Status::Done, 7));
+    road.store(Road::Closing as u8, Ordering::Release);
+    wait_for(|| (road.load(Ordering::Acquire) == Road::Closed as u8).then_some(()));
+    wait_for(|| (client.load(page(start, 1)).0 == Status::Disconnected).then_some(()));
+    road.store(Road::Open as u8, Ordering::Release);
+    assert_eq!(client.load_again(page(start, 1)), 7);
+    road.store(Road::Over as u8, Ordering::Release);
+    carrier.join().unwrap();
 }
