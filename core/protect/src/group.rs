@@ -17,7 +17,7 @@ use std::cell::Cell;
 use crate::atomic::{self, AtomicU64, Ordering, fence};
 use crate::counts::Counts;
 use crate::rules::{Kept, Rule, Rules};
-use crate::slots::{Place, SLOTS_MAX, Slot, SlotSet};
+use crate::slots::{Place, SLOTS_MAX, Slot};
 use crate::view::{Use, View};
 use crate::word::Word;
 
@@ -312,12 +312,6 @@ impl<R: Rules> Group<R> {
                 Err(now) => before = View::from_word(now),
             }
         }
-    }
-
-    /// Slots of live places that a page of a look could be copied to, among `up`.
-    #[must_use]
-    pub fn mendable_to(&self, word: Word, up: SlotSet) -> SlotSet {
-        (self.view().live() & up) - word.current() - word.unsettled()
     }
 }
 

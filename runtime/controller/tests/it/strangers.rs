@@ -83,13 +83,10 @@ fn those_who_are_no_nodes_have_short_lines() {
     }
 }
 
-/// Once 4,096 of them could hold 4 MiB each.
-#[test]
-fn half_lines_of_all_peers_together_are_bounded() {
-    const PEERS: usize = 24;
-    let cluster = Cluster::in_memory();
+/// So many peers, each of which begins as a node does and says no whole line.
+fn half_lines<const PEERS: usize>(cluster: &Cluster) -> [Raw; PEERS] {
     let text = ["{\"register\":", &"x".repeat((4 << 20) - 100)].concat();
-    let peers = std::thread::scope(|scope| {
+    std::thread::scope(|scope| {
         let peers = [(); PEERS].map(|()| {
             let (mut raw, text) = (Raw::new(cluster.address, None), &text);
             scope.spawn(move || {
@@ -99,7 +96,15 @@ fn half_lines_of_all_peers_together_are_bounded() {
             })
         });
         peers.map(|peer| peer.join().unwrap())
-    });
+    })
+}
+
+/// Once 4,096 of them could hold 4 MiB each.
+#[test]
+fn half_lines_of_all_peers_together_are_bounded() {
+    const PEERS: usize = 24;
+    let cluster = Cluster::in_memory();
+    let peers = half_lines::<PEERS>(&cluster);
     for peer in &peers {
         peer.stream.socket().set_nonblocking(true).unwrap();
     }
@@ -135,17 +140,7 @@ fn half_lines_of_those_who_begin_as_nodes_do_keep_no_node_out() {
     let ToController::Register { facts, cluster: of, spaces, .. } = register(1, None) else { unreachable!() };
     node.say(&ToController::Register { facts, cluster: of, spaces, report: report(0) });
     assert!(matches!(node.hear(), FromController::Registered { .. }));
-    let text = ["{\"register\":", &"x".repeat((4 << 20) - 100)].concat();
-    let half = std::thread::scope(|scope| {
-        let peers = [(); PEERS].map(|()| {
-            let (mut raw, text) = (Raw::new(cluster.address, None), &text);
-            scope.spawn(move || {
-                let _ = raw.stream.write_all(text.as_bytes());
-                raw
-            })
-        });
-        peers.map(|peer| peer.join().unwrap())
-    });
+    let half = half_lines::<PEERS>(&cluster);
     // Of the last bytes it is not known when they are read: the node says much meanwhile.
     let mut client = cluster.client();
     for free_bytes in 1..200 {
