@@ -73,8 +73,10 @@ impl Cluster {
         let deadline = Instant::now() + TIMEOUT;
         while Instant::now() < deadline {
             let ended = self.yonder.run(&["controller", "health", "--json", "--at", &self.at()]);
-            let health = ended.object();
-            assert_eq!(ended.code == Some(0), health["healthy"] == true, "{health}");
+            // It fails for as long as anything is missing.
+            let said = ended.objects();
+            assert_eq!(said.len(), 1, "{} {}", ended.stdout, ended.stderr);
+            assert_eq!(ended.code == Some(0), said[0]["healthy"] == true, "{}", said[0]);
             if ended.code == Some(0) {
                 return true;
             }
