@@ -11,6 +11,7 @@
 //! | `page`, `word` | what happens to a page: writes, reads, mends |
 //! | `sweep` | what is left when a place was given up |
 //! | `counts` | how many pages are protected less than wanted |
+//! | `code` | pages in shares, of which some are enough |
 //! | `read`, `write` | one read and one write under way |
 //! | `health` | whether a node answers |
 //! | `hedge` | when a second place is asked for a page that is late, and how often |
@@ -25,6 +26,7 @@
 #![forbid(unsafe_code)]
 
 mod atomic;
+pub mod code;
 mod counts;
 mod group;
 pub mod health;

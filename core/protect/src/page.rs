@@ -201,7 +201,7 @@ impl<R: Rules> Group<R> {
             (done | unsettled).is_within(ticket.targets) && (done & unsettled).is_empty(),
             "slots of another write"
         );
-        let needed = self.protection.needed();
+        let needed = if self.rules.breaks(Rule::WriteNeedsEnough) { 1 } else { self.protection.needed() };
         let Change { after, .. } = self.advance(ticket.page(), |word, view| {
             assert!(word.version() == ticket.version, "another write of the page has begun");
             let mut current = self.same_places(done, view.live(), (view, ticket.view));

@@ -1,12 +1,16 @@
-//! [`Read`]: one read under way: which place is asked, when another is asked too, and which answer is taken.
+//! [`Read`]: one read under way: which places are asked, when another is asked too, and which answers are taken.
 //!
 //! A small copy that the caller keeps for each read. Each of its events says what to do ([`ReadStep`]): first cancel,
-//! then the rest. The place that is asked first is another for each page, so that reads spread; a second is asked when
-//! the first is late (a *hedge*, which the budget allows or not), is suspect, was given up, or has failed. Both answers
-//! may land in one frame, because they are the same bytes as long as both count.
+//! then the rest. As many places are asked as are needed: one, or of a page in shares as many as it has parts, those
+//! with the parts first, for nothing is summed then. Of copies it is another one for each page, so that reads spread.
+//! One more is asked when an answer is late (a *hedge*, which the budget allows or not; Hydra's late binding, section
+//! 4.2 there), and whenever one of those asked is suspect, was given up, or has failed. The first answers that are
+//! enough end the read. Two copies may land in one frame, because they are the same bytes as long as both count; shares
+//! have a buffer each.
 //!
 //! Invariants: no slot is asked twice for one ticket; an answer that does not count ends what was asked with its
-//! ticket, because it may have landed over one that does; at most one hedge for each ticket.
+//! ticket, because it may have landed over one that does; at most one hedge for each ticket; what was read is of one
+//! version.
 
 use yonder_units::Nanos;
 
@@ -20,13 +24,17 @@ use crate::slots::{Place, Slot, SlotSet};
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Read {
     ticket: ReadTicket,
+    /// Answers that are enough.
+    needed: u8,
     /// The slots whose answers are waited for.
     waiting: SlotSet,
+    /// The slots whose answers have come, and count.
+    got: SlotSet,
     /// The slots that are not asked (again).
     tried: SlotSet,
-    first: Slot,
+    first: SlotSet,
     first_asked: Nanos,
-    last: Slot,
+    last: SlotSet,
     last_asked: Nanos,
     hedge_after: Nanos,
     is_hedged: bool,
@@ -47,9 +55,9 @@ pub struct ReadStep {
 pub enum ReadNext {
     /// Nothing, until the next event or [`Read::next_look`].
     Wait,
-    /// Ask this slot's place too. If that cannot be posted, say so ([`Read::was_not_asked`]).
-    Ask(Slot),
-    /// The page is in the frame. The read is over.
+    /// Ask the places of these slots too. If one cannot be posted to, say so ([`Read::was_not_asked`]).
+    Ask(SlotSet),
+    /// What was needed is there ([`Read::got`]). The read is over.
     Done,
     /// Nothing that has arrived counts. The read is over: look at the page again.
     Again,
@@ -58,15 +66,33 @@ pub enum ReadNext {
 }
 
 impl Read {
-    /// A read of a page that was looked at, and the slot to ask for it. `up` are the slots whose nodes are not suspect;
-    /// a hedge is sent after `hedge_after`.
+    /// A read of a page of a group that was looked at, and the slots to ask for it. `up` are the slots whose nodes are
+    /// not suspect; a hedge is sent after `hedge_after`.
     #[must_use]
-    pub fn begin(ticket: ReadTicket, up: SlotSet, now: Nanos, hedge_after: Nanos) -> (Self, Slot) {
-        let first = pick(&ticket, ticket.slots(), up).expect("a page that can be read has a place");
-        let (waiting, tried) = (first.into(), first.into());
-        let (first_asked, last_asked, last) = (now, now, first);
-        let is_hedged = false;
-        (Self { ticket, waiting, tried, first, first_asked, last, last_asked, hedge_after, is_hedged }, first)
+    pub fn begin<R: Rules>(
+        ticket: ReadTicket,
+        group: &Group<R>,
+        up: SlotSet,
+        now: Nanos,
+        hedge_after: Nanos,
+    ) -> (Self, SlotSet) {
+        let needed = group.protection().needed();
+        let first = choose(&ticket, ticket.slots(), up, needed);
+        assert!(first.count() == needed, "a page that can be read is at enough places");
+        let read = Self {
+            ticket,
+            needed,
+            waiting: first,
+            got: SlotSet::NONE,
+            tried: first,
+            first,
+            first_asked: now,
+            last: first,
+            last_asked: now,
+            hedge_after,
+            is_hedged: false,
+        };
+        (read, first)
     }
 
     /// The look that it is for.
@@ -87,13 +113,19 @@ impl Read {
         self.waiting
     }
 
-    /// For how long an answer of a slot has been waited for, if it is one of the last two that were asked: what the
+    /// The slots whose answers have come and count: as many as are needed when it is done.
+    #[must_use]
+    pub const fn got(&self) -> SlotSet {
+        self.got
+    }
+
+    /// For how long an answer of a slot has been waited for, if it was asked first or last: what the
     /// estimate of answers' times is told.
     #[must_use]
     pub fn waited(&self, slot: Slot, now: Nanos) -> Option<Nanos> {
         let asked = match slot {
-            slot if slot == self.last => self.last_asked,
-            slot if slot == self.first => self.first_asked,
+            slot if self.last.contains(slot) => self.last_asked,
+            slot if self.first.contains(slot) => self.first_asked,
             _ => return None,
         };
         Some(now.saturating_sub(asked))
@@ -111,23 +143,25 @@ impl Read {
         if !self.waiting.contains(slot) {
             return self.wait();
         }
-        let is_taken_unseen = group.rules.breaks(Rule::HedgeIsLookedAt) && slot != self.first;
+        let is_taken_unseen = group.rules.breaks(Rule::HedgeIsLookedAt) && !self.first.contains(slot);
         self.waiting -= slot.into();
-        if is_taken_unseen || group.read_counts(&self.ticket, slot) {
-            return self.end(ReadNext::Done);
+        if !is_taken_unseen && !group.read_counts(&self.ticket, slot) {
+            return self.end(ReadNext::Again);
         }
-        self.end(ReadNext::Again)
+        self.got |= slot.into();
+        let is_enough = self.got.count() >= self.needed || group.rules.breaks(Rule::ReadNeedsEnough);
+        if is_enough { self.end(ReadNext::Done) } else { self.wait() }
     }
 
     /// A slot's place has said that it cannot.
     pub fn failed(&mut self, slot: Slot, up: SlotSet, now: Nanos) -> ReadStep {
         self.waiting -= slot.into();
-        let next = pick(&self.ticket, self.ticket.slots() - self.tried, up);
-        match next {
-            Some(next) if self.waiting.is_empty() => self.ask(next, now),
-            None if self.waiting.is_empty() => self.end(ReadNext::Failed),
-            _ => self.wait(),
+        let missing = self.missing(self.waiting);
+        let next = choose(&self.ticket, self.ticket.slots() - self.tried, up, missing);
+        if next.count() < missing {
+            return self.end(ReadNext::Failed);
         }
+        self.ask(next, now)
     }
 
     /// Looks whether places were given up or nodes are suspect, and whether the time for a hedge has come.
@@ -139,16 +173,17 @@ impl Read {
         self.waiting -= gone;
         self.tried |= gone;
         let rest = self.ticket.slots() - self.tried;
-        let next = match pick(&self.ticket, rest, up) {
-            None if self.waiting.is_empty() => return ReadStep { cancel, then: ReadNext::Again },
-            // No node that answers is waited for. One that is suspect is no better than those that are waited for.
-            Some(next) if (self.waiting & up).is_empty() && (up.contains(next) || self.waiting.is_empty()) => next,
-            Some(next) if up.contains(next) && self.is_due(now) && budget.take() => {
-                self.is_hedged = true;
-                next
-            }
-            _ => return ReadStep { cancel, then: ReadNext::Wait },
-        };
+        // One that is suspect is not waited for where one answers, and asked where nothing else is left.
+        let mut next = choose(&self.ticket, rest & up, up, self.missing(self.waiting & up));
+        next |= choose(&self.ticket, rest - next, up, self.missing(self.waiting | next));
+        if self.missing(self.waiting | next) > 0 {
+            let end = self.end(ReadNext::Again);
+            return ReadStep { cancel: cancel | end.cancel, ..end };
+        }
+        if next.is_empty() && !(rest & up).is_empty() && self.is_due(now) && budget.take() {
+            self.is_hedged = true;
+            next = choose(&self.ticket, rest & up, up, 1);
+        }
         ReadStep { cancel, ..self.ask(next, now) }
     }
 
@@ -168,12 +203,20 @@ impl Read {
         !self.is_hedged && now >= self.first_asked.saturating_add(self.hedge_after)
     }
 
-    fn ask(&mut self, slot: Slot, now: Nanos) -> ReadStep {
-        assert!(!self.tried.contains(slot), "a slot is asked twice");
-        self.tried |= slot.into();
-        self.waiting |= slot.into();
-        (self.last, self.last_asked) = (slot, now);
-        ReadStep { cancel: SlotSet::NONE, then: ReadNext::Ask(slot) }
+    /// How many answers are missing if those of some slots come.
+    fn missing(&self, coming: SlotSet) -> u8 {
+        self.needed.saturating_sub(self.got.count() + coming.count())
+    }
+
+    fn ask(&mut self, slots: SlotSet, now: Nanos) -> ReadStep {
+        assert!((slots & self.tried).is_empty(), "a slot is asked twice");
+        if slots.is_empty() {
+            return self.wait();
+        }
+        self.tried |= slots;
+        self.waiting |= slots;
+        (self.last, self.last_asked) = (slots, now);
+        ReadStep { cancel: SlotSet::NONE, then: ReadNext::Ask(slots) }
     }
 
     fn wait(&self) -> ReadStep {
@@ -185,10 +228,13 @@ impl Read {
     }
 }
 
-/// The slot of some that a page is asked for at: one whose node is not suspect, if there is one.
-fn pick(ticket: &ReadTicket, slots: SlotSet, up: SlotSet) -> Option<Slot> {
+/// So many of some slots that a page is asked for at, if there are as many: first those whose nodes are not suspect.
+fn choose(ticket: &ReadTicket, slots: SlotSet, up: SlotSet, count: u8) -> SlotSet {
     let turn = ticket.page() as u64;
-    (slots & up).pick(turn).or_else(|| slots.pick(turn))
+    match count {
+        1 => (slots & up).pick(turn).or_else(|| slots.pick(turn)).into_iter().collect(),
+        count => (slots & up).iter().chain((slots - up).iter()).take(count.into()).collect(),
+    }
 }
 
 #[cfg(all(test, not(yonder_loom)))]

@@ -37,6 +37,10 @@ pub enum Rule {
     ForgettingIsChange,
     /// A place that alone has a page is not given up because it is silent.
     SolePlaceStays,
+    /// A read of shares is done when as many have come as are needed.
+    ReadNeedsEnough,
+    /// A write of shares is acknowledged when as many places have it as are needed.
+    WriteNeedsEnough,
 }
 
 /// Which rules are broken.

@@ -9,7 +9,7 @@
 
 use crate::group::Group;
 use crate::page::{WriteEnd, WriteTicket};
-use crate::rules::Rules;
+use crate::rules::{Rule, Rules};
 use crate::slots::{Place, Slot, SlotSet};
 
 /// One write under way.
@@ -148,7 +148,8 @@ impl Write {
     /// If it is not over.
     pub fn finish<R: Rules>(self, group: &Group<R>) -> WriteEnd {
         assert!(self.waiting.is_empty(), "a write ends while answers are waited for");
-        if self.is_abandoned || self.done.count() < self.needed {
+        let needed = if group.rules.breaks(Rule::WriteNeedsEnough) { 1 } else { self.needed };
+        if self.is_abandoned || self.done.count() < needed {
             group.give_write_up(&self.ticket, self.sent, self.unsettled);
             return WriteEnd::Unacknowledged;
         }

@@ -44,6 +44,8 @@ enum Sabotage {
     PausesAreSilence,
     /// Nodes that are not up are not probed.
     NothingIsProbed,
+    /// A share that is mended is that of the slot behind.
+    MendedShareIsAnother,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -123,7 +125,7 @@ fn what_counts_is_what_was_acknowledged_and_all_is_mended() {
 }
 
 /// What is broken. Other rules are broken in `words`, and in the models of the crate.
-const BREACHES: [Breach; 17] = [
+const BREACHES: [Breach; 20] = [
     Breach::Rule(Rule::EndedWriteIsCurrentOnly),
     Breach::Rule(Rule::UnsettledIsRemembered),
     Breach::Rule(Rule::UnsettledIsLeftOut),
@@ -136,11 +138,14 @@ const BREACHES: [Breach; 17] = [
     Breach::Rule(Rule::HedgeIsLookedAt),
     Breach::Rule(Rule::ForgettingIsChange),
     Breach::Rule(Rule::SolePlaceStays),
+    Breach::Rule(Rule::ReadNeedsEnough),
+    Breach::Rule(Rule::WriteNeedsEnough),
     Breach::World(Sabotage::AnyIncarnation),
     Breach::World(Sabotage::RepeatedWrites),
     Breach::World(Sabotage::SettledEarly),
     Breach::World(Sabotage::PausesAreSilence),
     Breach::World(Sabotage::NothingIsProbed),
+    Breach::World(Sabotage::MendedShareIsAnother),
 ];
 
 /// Within so many seeds each is found.

@@ -4,6 +4,7 @@
 //! a place is doubted. A queue pair that hears from a node that it has a region no more, or nothing at all, doubts the
 //! place; the follower asks then.
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
@@ -32,7 +33,8 @@ pub(super) struct Kept {
 /// A group of an allocation.
 pub(super) struct Entry {
     pub(super) group: Group,
-    bytes: u64,
+    /// Bytes of a page at a place: of its share.
+    share_bytes: u64,
     /// What the controller calls it.
     name: u32,
     /// Slots whose place is doubted.
@@ -48,6 +50,11 @@ struct Places {
     is_released: bool,
 }
 
+/// Bytes of a place with shares of so many pages.
+pub(super) fn place_bytes(pages: usize, share_bytes: u64) -> u64 {
+    (pages as u64 * share_bytes).next_multiple_of(PAGE_BYTES as u64)
+}
+
 impl Address {
     const PAGE_BITS: u32 = u64::BITS - NODES_MAX.ilog2();
 
@@ -61,26 +68,42 @@ impl Address {
         let page = bits & ((1 << Self::PAGE_BITS) - 1);
         Self { node: NodeIndex((bits >> Self::PAGE_BITS).narrow_u16()), start: page * PAGE_BYTES as u64 }
     }
-
-    /// Where a page is.
-    pub(super) fn page(self, page: usize) -> RemoteAddress {
-        RemoteAddress(self.start + (page * PAGE_BYTES) as u64)
-    }
 }
 
 impl Entry {
-    pub(super) fn new(bytes: u64, protection: Protection, name: u32) -> Self {
+    /// One of so many pages, of which a place has shares of so many bytes.
+    pub(super) fn new(pages: usize, share_bytes: u64, protection: Protection, name: u32) -> Self {
         Self {
-            group: Group::new((bytes / PAGE_BYTES as u64).narrow_usize(), protection),
-            bytes,
+            group: Group::new(pages, protection),
+            share_bytes,
             name,
             doubted: AtomicU8::new(0),
             kept: Mutex::default(),
         }
     }
 
+    /// Bytes of a place.
     pub(super) fn bytes(&self) -> u64 {
-        self.bytes
+        place_bytes(self.group.pages(), self.share_bytes)
+    }
+
+    /// Bytes of a page at a place.
+    pub(super) fn share_bytes(&self) -> u64 {
+        self.share_bytes
+    }
+
+    /// Where a page is at a place that begins at `address`.
+    #[inline]
+    pub(super) fn page_at(&self, address: Address, page: usize) -> RemoteAddress {
+        RemoteAddress(address.start + page as u64 * self.share_bytes)
+    }
+
+    /// The bytes of a place that nothing but these pages has.
+    pub(super) fn bytes_of(&self, pages: Range<usize>) -> Range<u64> {
+        let page = PAGE_BYTES as u64;
+        let end = (pages.end as u64 * self.share_bytes).min(self.bytes());
+        let end = if pages.end == self.group.pages() { self.bytes() } else { end / page * page };
+        (pages.start as u64 * self.share_bytes).next_multiple_of(page).min(end)..end
     }
 
     pub(super) fn name(&self) -> u32 {
@@ -165,11 +188,24 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_whole_pages_of_a_place_are_of_pages_alone() {
+        let entry = Entry::new(10, 1408, Protection::code(3, 1), 0);
+        assert_eq!(entry.bytes(), 16384);
+        let of = |pages| entry.bytes_of(pages);
+        assert_eq!((of(0..10), of(0..3), of(2..6)), (0..16384, 0..4096, 4096..8192));
+        assert!(of(1..2).is_empty() && of(3..3).is_empty());
+        assert_eq!(of(9..10), 16384..16384);
+        let entry = Entry::new(10, 4096, Protection::copies(1), 0);
+        assert_eq!(entry.bytes_of(3..5), 12288..20480);
+        let address = Address { node: NodeIndex(0), start: 8192 };
+        assert_eq!(entry.page_at(address, 3).0, 8192 + 3 * 4096);
+    }
+
+    #[test]
     fn an_address_is_one_word() {
         for (node, start) in [(0, 0), (1023, 4096), (7, (1 << 62) - 4096)] {
             let address = Address { node: NodeIndex(node), start };
             assert_eq!(Address::from_bits(address.to_bits()), address);
-            assert_eq!(address.page(3).0, start + 3 * 4096);
         }
     }
 }

@@ -3,12 +3,27 @@
 use std::sync::Arc;
 
 use yonder_mapping::Mapping;
-use yonder_units::Nanos;
+use yonder_protect::Slot;
+use yonder_units::{Nanos, Narrow};
 
 use super::nodes::{Inbox, Link, NODES_MAX, NodeIndex};
 use crate::queue::{End, LaneQueue};
 use crate::vector::Operation as Posted;
 use crate::{PostError, WorkId};
+
+/// Where the slot is in the name of what is posted.
+const SLOT_SHIFT: u32 = 56;
+
+/// The name of what is posted to a slot for an operation.
+pub(super) fn below(operation: WorkId, slot: Slot) -> WorkId {
+    assert!(operation.0 >> SLOT_SHIFT == 0, "there are fewer operations");
+    WorkId(operation.0 | u64::from(slot.number()) << SLOT_SHIFT)
+}
+
+/// The operation and the slot of such a name.
+pub(super) fn name_and_slot(posted: WorkId) -> (WorkId, Slot) {
+    (WorkId(posted.0 & ((1 << SLOT_SHIFT) - 1)), Slot::new((posted.0 >> SLOT_SHIFT).narrow_u8()))
+}
 
 /// The lanes that a queue pair, or the mender, has.
 pub(super) struct Lanes {

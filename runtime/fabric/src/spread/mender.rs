@@ -1,29 +1,30 @@
 //! [`Mender`]: copies pages to places that do not have them, in the background.
 //!
-//! It reads a page where it is current and writes it where it is not, some pages at a time. A write of the program
-//! meanwhile makes the copy void, and the page is looked at again later. Pages that are at the fewest places come
-//! first. It also asks nodes that nobody else asks, so that one that ends is noticed, and one that is back ([`Probe`]).
+//! It reads a page where it is current, makes the copy or the share that a place lacks, and writes it there, some pages
+//! at a time. A write of the program meanwhile makes that void, and the page is looked at again later. Pages that are
+//! at the fewest places come first. It also asks nodes that nobody else asks, so that one that ends is noticed, and one
+//! that is back ([`Probe`]).
 
 use std::borrow::Borrow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use yonder_mapping::Mapping;
 use yonder_protect::health::State;
 use yonder_protect::mend::{Next, Plan, Progress, Rate};
-use yonder_protect::{Group, MendEnd, MendTicket, Place, Slot};
-use yonder_units::{FrameIndex, Nanos, Narrow, PAGE_BYTES};
+use yonder_protect::{Group, MendEnd, MendTicket, Place, Read, ReadNext, ReadTicket, SLOTS_MAX, Slot, SlotSet};
+use yonder_units::{Nanos, Narrow};
 
 use super::group::Entry;
-use super::lanes::Lanes;
+use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::NodeIndex;
+use super::shares::Shares;
 use super::unsettled::Unsettled;
 use super::{Event, Shared};
 use crate::areas::{Area, AreaPage, List};
 use crate::background::Pace;
 use crate::queue::End;
 use crate::vector::Operation as Posted;
-use crate::{FabricError, PageRead, PageWrite, ReadInto, Vector, WorkId};
+use crate::{FabricError, PageRead, PageWrite, ReadInto, RemoteAddress, Vector, WorkId};
 
 /// Pages under way at a time.
 const DEPTH: usize = 16;
@@ -59,20 +60,26 @@ struct Probe {
 struct Mend {
     at: AreaPage<Entry>,
     ticket: MendTicket,
-    /// Where it is read; none once it is written.
-    source: Option<Slot>,
-    node: NodeIndex,
-    /// Of what is posted.
+    course: Course,
+    /// The names of what is posted for it, but for the slot.
     id: WorkId,
     begun: Nanos,
+}
+
+/// Where it is in its course, and the nodes that were asked, by slots.
+enum Course {
+    Reading(Read, [NodeIndex; SLOTS_MAX]),
+    Writing(NodeIndex),
 }
 
 /// A thread's work on all groups of a fabric.
 pub(super) struct Mender {
     shared: Arc<Shared>,
     lanes: Lanes,
+    /// What is read and written is here, and behind it what probes read.
+    shares: Shares,
     under_way: [Option<Mend>; DEPTH],
-    /// Tells the uses of a frame apart.
+    /// Tells the uses of a place among them apart.
     uses: u64,
     unsettled: Unsettled,
     /// By the numbers of nodes.
@@ -97,12 +104,11 @@ impl Borrow<Group> for Held {
 
 impl Mender {
     pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, FabricError> {
-        // One more for probes.
-        let frames = Mapping::anonymous((DEPTH + 1) * PAGE_BYTES);
-        let frames = frames.map_err(|error| FabricError::System { url: String::new(), cause: error.to_string() })?;
+        let shares = Shares::new(shared.code(), DEPTH, 1)?;
         Ok(Self {
             shared: Arc::clone(shared),
-            lanes: Lanes::new(shared.nodes.inbox(Arc::new(frames))),
+            lanes: Lanes::new(shared.nodes.inbox(Arc::clone(shares.frames()))),
+            shares,
             under_way: std::array::from_fn(|_| None),
             uses: 0,
             unsettled: Unsettled::new(DEPTH),
@@ -123,7 +129,10 @@ impl Mender {
         while let Some((id, end)) = self.lanes.take_ended(now) {
             match id.0.checked_sub(PROBE) {
                 Some(node) => self.end_probe(NodeIndex(node.narrow_u16()), end),
-                None => self.arrive((id.0 % DEPTH as u64).narrow_usize(), end, now),
+                None => {
+                    let (id, slot) = name_and_slot(id);
+                    self.arrive((id.0 % DEPTH as u64).narrow_usize(), slot, end, now);
+                }
             }
         }
         // Here, because this thread never waits.
@@ -134,8 +143,8 @@ impl Mender {
         self.unsettled.settle(&self.lanes, self.shared.pid());
         self.measure(now);
         if now >= self.rest_until {
-            for frame in 0..DEPTH {
-                if self.under_way[frame].is_none() && !self.begin_next(frame, now) {
+            for place in 0..DEPTH {
+                if self.under_way[place].is_none() && !self.begin_next(place, now) {
                     break;
                 }
             }
@@ -168,8 +177,8 @@ impl Mender {
             let list = self.shared.areas.all();
             let address = list.iter().find_map(|area| area.table.address_at(index));
             if let Some(address) = address {
-                let into = ReadInto::Frame(FrameIndex(DEPTH.narrow_u32()));
-                let read = PageRead { from: address.page(0), into, vector: Vector::WHOLE };
+                let into = ReadInto::Frame(self.shares.frame(DEPTH, Slot::new(0)));
+                let read = PageRead { from: RemoteAddress(address.start), into, vector: Vector::WHOLE };
                 let posted = self.lanes.post(index, WorkId(PROBE + node as u64), Posted::Read(read), now);
                 probe.is_under_way = posted == Some(Ok(()));
             }
@@ -190,14 +199,15 @@ impl Mender {
     /// Notes what the program itself moves, and how far mending is.
     fn measure(&mut self, now: Nanos) {
         let mended = self.shared.event(Event::Mended);
-        let own = 2 * mended * PAGE_BYTES as u64;
+        let code = self.shared.code();
+        let own = mended * (u64::from(code.parts().count()) + 1) * code.share_bytes() as u64;
         self.rate.foreground(self.shared.nodes.bytes().saturating_sub(own), now);
         self.progress.saw(mended, now);
         self.shared.tell_progress(&self.progress);
     }
 
     /// Begins to mend the next page, if there is one and the rate allows it.
-    fn begin_next(&mut self, frame: usize, now: Nanos) -> bool {
+    fn begin_next(&mut self, place: usize, now: Nanos) -> bool {
         let list = self.shared.areas.all();
         if !Arc::ptr_eq(&list, &self.list) || self.groups.len() != list.len() {
             self.groups = list.iter().map(|area| Held(Arc::clone(area))).collect();
@@ -219,7 +229,7 @@ impl Mender {
         match self.plan.next(groups, up, WORDS_PER_STEP) {
             Next::Job(job) => {
                 let at = AreaPage { area: Arc::clone(&groups[job.group].0), page: job.ticket.page() };
-                self.read(frame, at, job.ticket, now);
+                self.begin(place, at, job.ticket, now);
                 true
             }
             Next::More => false,
@@ -230,62 +240,108 @@ impl Mender {
         }
     }
 
-    fn is_up(&self, entry: &Entry, place: Place) -> bool {
-        entry.address(place).is_some_and(|address| self.lanes.is_up(address.node))
+    fn up(&self, entry: &Entry, source: &ReadTicket) -> SlotSet {
+        let is_up = |slot: &Slot| {
+            let address = entry.address(source.place(*slot));
+            address.is_some_and(|address| self.lanes.is_up(address.node))
+        };
+        source.slots().iter().filter(is_up).collect()
     }
 
-    fn id(&mut self, frame: usize) -> WorkId {
+    fn begin(&mut self, place: usize, at: AreaPage<Entry>, ticket: MendTicket, now: Nanos) {
         self.uses += 1;
-        WorkId(self.uses * DEPTH as u64 + frame as u64)
+        let id = WorkId(self.uses * DEPTH as u64 + place as u64);
+        let (source, entry) = (ticket.source(), &at.area.table);
+        // None is hedged: nobody waits for it.
+        let (read, slots) = Read::begin(source, &entry.group, self.up(entry, &source), now, Nanos::MAX);
+        let course = Course::Reading(read, [NodeIndex(0); SLOTS_MAX]);
+        self.ask(place, Mend { at, ticket, course, id, begun: now }, slots, now);
     }
 
-    fn read(&mut self, frame: usize, at: AreaPage<Entry>, ticket: MendTicket, now: Nanos) {
-        let (entry, id) = (&at.area.table, self.id(frame));
-        let source = ticket.source();
-        let mut slots = source.slots().iter().filter(|slot| self.is_up(entry, source.place(*slot)));
-        let asked = slots.next().and_then(|slot| Some((slot, entry.address(source.place(slot))?)));
-        drop(slots);
-        if let Some((slot, address)) = asked {
-            let into = ReadInto::Frame(FrameIndex(frame.narrow_u32()));
-            let read = PageRead { from: address.page(at.page), into, vector: Vector::WHOLE };
-            if self.lanes.post(address.node, id, Posted::Read(read), now) == Some(Ok(())) {
-                let mend = Mend { at, ticket, source: Some(slot), node: address.node, id, begun: now };
-                self.under_way[frame] = Some(mend);
-                return;
+    /// Asks the places of some slots for a page.
+    fn ask(&mut self, place: usize, mut mend: Mend, slots: SlotSet, now: Nanos) {
+        let Course::Reading(read, nodes) = &mut mend.course else { unreachable!("it is read first") };
+        let entry = &mend.at.area.table;
+        for slot in slots.iter() {
+            let posted = entry.address(read.place(slot)).and_then(|address| {
+                nodes[slot.index()] = address.node;
+                let into = ReadInto::Frame(self.shares.frame(place, slot));
+                let from = entry.page_at(address, mend.at.page);
+                let read = Posted::Read(PageRead { from, into, vector: self.shares.vector() });
+                self.lanes.post(address.node, below(mend.id, slot), read, now)
+            });
+            if posted != Some(Ok(())) {
+                read.was_not_asked(slot);
+                return self.fail(mend);
             }
         }
-        entry.group.end_mend(&ticket, MendEnd::Failed);
+        self.under_way[place] = Some(mend);
     }
 
-    fn arrive(&mut self, frame: usize, end: End, now: Nanos) {
-        let Some(mend) = self.under_way[frame].take() else { return };
-        let (entry, ticket) = (&mend.at.area.table, mend.ticket);
-        match (mend.source, end) {
-            (Some(slot), End::Done) if entry.group.read_counts(&ticket.source(), slot) => {
-                let id = self.id(frame);
-                if let Some(address) = entry.address(ticket.to()) {
-                    let from = FrameIndex(frame.narrow_u32());
-                    let write = PageWrite { to: address.page(mend.at.page), from, vector: Vector::WHOLE };
-                    if self.lanes.post(address.node, id, Posted::Write(write), now) == Some(Ok(())) {
-                        self.under_way[frame] = Some(Mend { source: None, node: address.node, id, begun: now, ..mend });
-                        return;
+    /// What is read for it is withdrawn, and it is left as it was.
+    fn fail(&mut self, mut mend: Mend) {
+        if let Course::Reading(read, _) = &mut mend.course {
+            let asked = read.give_up();
+            self.withdraw(&mend, asked);
+        }
+        mend.at.area.table.group.end_mend(&mend.ticket, MendEnd::Failed);
+    }
+
+    fn withdraw(&mut self, mend: &Mend, slots: SlotSet) {
+        for slot in slots.iter() {
+            let node = match &mend.course {
+                Course::Reading(_, nodes) => nodes[slot.index()],
+                Course::Writing(node) => *node,
+            };
+            self.lanes.cancel(node, below(mend.id, slot));
+        }
+    }
+
+    fn arrive(&mut self, place: usize, slot: Slot, end: End, now: Nanos) {
+        let Some(mut mend) = self.under_way[place].take() else { return };
+        let entry = &mend.at.area.table;
+        if end != End::Done {
+            self.shared.doubt(entry, slot.into());
+        }
+        match (&mut mend.course, end) {
+            (Course::Reading(read, _), end) => {
+                let step = match end {
+                    End::Done => read.answered(&entry.group, slot),
+                    _ => {
+                        let ticket = read.ticket();
+                        read.failed(slot, self.up(entry, &ticket), now)
                     }
+                };
+                let got = read.got();
+                self.withdraw(&mend, step.cancel);
+                match step.then {
+                    ReadNext::Wait => self.under_way[place] = Some(mend),
+                    ReadNext::Ask(slots) => self.ask(place, mend, slots, now),
+                    ReadNext::Done => self.write(place, mend, got, now),
+                    ReadNext::Again | ReadNext::Failed => self.fail(mend),
                 }
-                entry.group.end_mend(&ticket, MendEnd::Failed);
             }
-            (None, End::Done) => {
-                if entry.group.end_mend(&ticket, MendEnd::Done) {
+            (Course::Writing(_), End::Done) => {
+                if entry.group.end_mend(&mend.ticket, MendEnd::Done) {
                     self.shared.count(Event::Mended);
                 }
             }
-            (None, End::Unknown) => self.leave(mend),
-            (_, end) => {
-                if matches!(end, End::Refused(_) | End::Unknown) {
-                    let slot = mend.source.unwrap_or(ticket.to().slot);
-                    self.shared.doubt(entry, slot.into());
-                }
-                entry.group.end_mend(&ticket, MendEnd::Failed);
-            }
+            (Course::Writing(_), End::Unknown) => self.leave(mend),
+            (Course::Writing(_), End::Refused(_)) => self.fail(mend),
+        }
+    }
+
+    /// Writes to the place that lacks it what was made of the answers of some slots.
+    fn write(&mut self, place: usize, mend: Mend, got: SlotSet, now: Nanos) {
+        let (entry, to) = (&mend.at.area.table, mend.ticket.to());
+        self.shares.make(place, got, to.slot);
+        let Some(address) = entry.address(to) else { return self.fail(mend) };
+        let from = self.shares.frame(place, to.slot);
+        let write = PageWrite { to: entry.page_at(address, mend.at.page), from, vector: self.shares.vector() };
+        if self.lanes.post(address.node, below(mend.id, to.slot), Posted::Write(write), now) == Some(Ok(())) {
+            self.under_way[place] = Some(Mend { course: Course::Writing(address.node), begun: now, ..mend });
+        } else {
+            self.fail(mend);
         }
     }
 
@@ -298,19 +354,21 @@ impl Mender {
     }
 
     fn give_up_late(&mut self, now: Nanos) {
-        for frame in 0..DEPTH {
-            let is_late = self.under_way[frame].as_ref().is_some_and(|mend| now >= mend.begun.saturating_add(SILENCE));
+        for place in 0..DEPTH {
+            let is_late = self.under_way[place].as_ref().is_some_and(|mend| now >= mend.begun.saturating_add(SILENCE));
             if !is_late {
                 continue;
             }
-            let mend = self.under_way[frame].take().expect("it is late");
-            self.lanes.cancel(mend.node, mend.id);
-            match mend.source {
-                Some(slot) => {
-                    self.shared.doubt(&mend.at.area.table, slot.into());
-                    mend.at.area.table.group.end_mend(&mend.ticket, MendEnd::Failed);
+            let mend = self.under_way[place].take().expect("it is late");
+            match &mend.course {
+                Course::Reading(read, _) => {
+                    self.shared.doubt(&mend.at.area.table, read.waiting());
+                    self.fail(mend);
                 }
-                None => self.leave(mend),
+                Course::Writing(_) => {
+                    self.withdraw(&mend, mend.ticket.to().slot.into());
+                    self.leave(mend);
+                }
             }
         }
     }

@@ -1,10 +1,10 @@
 //! `yonder://controller`: pages on the nodes of a controller.
 //!
 //! An allocation is cut into groups of a region each ([`group`]), and each group has as many places as was asked for
-//! (`?copies=2`), which the controller finds on nodes that do not fail together. Queue pairs have a lane to each node
-//! ([`nodes`], [`lanes`]) and post to the places of a group ([`queue`]). A place that fails is given up and replaced by
-//! the [`keeper`], and the [`mender`] copies to the new one what it lacks. Addresses are this fabric's own: they stay
-//! what they are wherever their memory is.
+//! (`?copies=2`), which the controller finds on nodes that do not fail together. Places have copies, or shares of each
+//! page (`?code=4+1`, [`shares`]). Queue pairs have a lane to each node ([`nodes`], [`lanes`]) and post to the places
+//! of a group ([`queue`]). A place that fails is given up and replaced by the [`keeper`], and the [`mender`] writes to
+//! the new one what it lacks. Addresses are this fabric's own: they stay what they are wherever their memory is.
 //!
 //! Neighbours: `core/protect` decides which place has which page; `cluster` asks the controller and renews the lease;
 //! `areas` is how queue pairs find groups.
@@ -15,6 +15,7 @@ mod lanes;
 mod mender;
 mod nodes;
 mod queue;
+mod shares;
 mod unsettled;
 mod url;
 
@@ -25,9 +26,10 @@ use std::time::{Duration, Instant};
 use yonder_controller::{ClientError, ControllerClient};
 use yonder_mapping::Mapping;
 use yonder_placement::{Key, NodeId, Pid, PlacesWanted, Refusal};
+use yonder_protect::code::Code;
 use yonder_protect::mend::Progress;
 use yonder_protect::{Protection, Slot, SlotSet};
-use yonder_units::{Nanos, Narrow};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission};
 
 use crate::areas::{Area, Areas, parts_of};
@@ -36,7 +38,7 @@ use crate::cluster::{Cluster, ClusterError, Location};
 use crate::lane::CallError;
 use crate::ranges::Ranges;
 use crate::{Counter, Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
-use group::{Address, Entry, Kept};
+use group::{Address, Entry, Kept, place_bytes};
 use keeper::{Found, Keeper, find};
 use mender::Mender;
 use nodes::{FailedCall, Nodes};
@@ -114,6 +116,11 @@ impl Shared {
         {
             keeper.wake();
         }
+    }
+
+    /// How pages are cut.
+    fn code(&self) -> Code {
+        Code::new(self.protection.needed())
     }
 
     fn pid(&self) -> u32 {
@@ -253,7 +260,7 @@ impl SpreadFabric {
         let shared = Arc::new(Shared {
             url: url.to_owned(),
             cluster,
-            protection: Protection::copies(settings.copies),
+            protection: settings.places,
             areas: Arc::new(Areas::new()),
             nodes,
             events: [const { AtomicU64::new(0) }; EVENTS.len()],
@@ -344,19 +351,22 @@ impl Fabric for SpreadFabric {
     }
 
     fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
-        Ok(Box::new(SpreadQueuePair::new(&self.shared, frames)))
+        Ok(Box::new(SpreadQueuePair::new(&self.shared, frames)?))
     }
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
-        let region_bytes = self.shared.cluster.region_bytes();
-        let copies = self.shared.protection.wanted();
+        let (protection, share_bytes) = (self.shared.protection, self.shared.code().share_bytes() as u64);
+        // As many as a region has shares of.
+        let pages_max = self.shared.cluster.region_bytes() / share_bytes;
         let start = self.addresses().allocate(bytes);
         let start = start.ok_or_else(|| FabricError::OutOfMemory { url: self.url.clone(), bytes })?;
-        for at in (0..bytes).step_by(region_bytes.narrow_usize()) {
-            let part = (bytes - at).min(region_bytes);
-            match self.shared.find_places(part, copies, None, &[]) {
+        let bytes_max = pages_max * PAGE_BYTES as u64;
+        for at in (0..bytes).step_by(bytes_max.narrow_usize()) {
+            let part = (bytes - at).min(bytes_max);
+            let pages = (part / PAGE_BYTES as u64).narrow_usize();
+            match self.shared.find_places(place_bytes(pages, share_bytes), protection.wanted(), None, &[]) {
                 Ok((name, given)) => {
-                    let entry = Entry::new(part, self.shared.protection, name);
+                    let entry = Entry::new(pages, share_bytes, protection, name);
                     for (number, Given { region, address }) in (0..).zip(given) {
                         assert!(entry.adopt(Slot::new(number), region, address), "nobody else knows it");
                     }
@@ -398,13 +408,15 @@ impl Fabric for SpreadFabric {
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
         let areas = self.shared.areas.all();
         for (area, pages) in parts_of(&areas, start, bytes) {
-            let (from, to) = (area.address(pages.start).0, area.address(pages.end).0);
+            let bytes = area.table.bytes_of(pages.clone());
             for page in pages {
                 // Who discards has seen the ends of all writes.
                 let forgotten = area.table.group.forget(page);
                 assert!(forgotten.is_ok(), "a page is discarded while it is written");
             }
-            self.call_at_all(area, Kind::Discard, from - area.start().0, to - from)?;
+            if !bytes.is_empty() {
+                self.call_at_all(area, Kind::Discard, bytes.start, bytes.end - bytes.start)?;
+            }
         }
         Ok(())
     }

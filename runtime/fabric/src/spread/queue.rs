@@ -1,9 +1,10 @@
 //! [`SpreadQueuePair`]: a queue of reads and writes to pages that lie on many nodes, each perhaps on several.
 //!
-//! What `core/protect` decides is done here. A read goes to one place that has the page; it is asked for at another one
-//! when the first is late, and the first answer that counts ends it. A write goes to all live places and ends when each
-//! has it, was given up, or is silent for so long that the others are enough. A node that says that it has a region no
-//! more makes its part wait until the keeper has found where the region is.
+//! What `core/protect` decides is done here. A read goes to one place that has the page, or to as many as its shares
+//! are needed of; another one is asked when one of them is late, and the first answers that are enough end it. A write
+//! goes to all live places and ends when each has it, was given up, or is silent for so long that the others are
+//! enough. A node that says that it has a region no more makes its part wait until the keeper has found where the
+//! region is.
 //!
 //! What was given up and may still land is remembered (`unsettled`) until the lane says that it never will: until then
 //! nothing else is written there.
@@ -22,15 +23,18 @@ use yonder_units::{FrameIndex, Nanos, Narrow};
 use yonder_wire::ErrorCode;
 
 use super::group::Entry;
-use super::lanes::Lanes;
+use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::NodeIndex;
+use super::shares::Shares;
 use super::unsettled::{Orphan, Unsettled};
 use super::{Event, Shared};
 use crate::areas::{AreaPage, View};
 use crate::operations::Operations;
 use crate::queue::End;
 use crate::vector::{MoveBytes as _, Operation as Posted};
-use crate::{Completion, PageRead, PageWrite, PostError, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId};
+use crate::{
+    Completion, FabricError, PageRead, PageWrite, PostError, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
+};
 
 /// Operations that a queue pair holds.
 const DEPTH: usize = 256;
@@ -42,8 +46,6 @@ const LOOK_INTERVAL: Nanos = 100_000;
 const LOOK_AT_ALL_INTERVAL: Nanos = 5_000_000;
 /// Writes that were given up and may still land, at most: more are not begun then.
 const UNSETTLED_MAX: usize = 4096;
-/// Where the slot is in the name below.
-const SLOT_SHIFT: u32 = 56;
 
 /// Where an operation is in its course.
 #[derive(Clone, Copy, Debug)]
@@ -88,6 +90,8 @@ pub(super) struct SpreadQueuePair {
     /// At which node each slot was asked, for each operation.
     asked_at: Box<[[NodeIndex; SLOTS_MAX]]>,
     unsettled: Unsettled,
+    /// Where pages are cut into shares; none where all places have copies.
+    shares: Option<Shares>,
     delay: Delay,
     budget: Budget,
     look_at: Nanos,
@@ -96,9 +100,12 @@ pub(super) struct SpreadQueuePair {
 }
 
 impl SpreadQueuePair {
-    pub(super) fn new(shared: &Arc<Shared>, frames: Arc<Mapping>) -> Self {
-        let lanes = Lanes::new(shared.nodes.inbox(Arc::clone(&frames)));
-        Self {
+    pub(super) fn new(shared: &Arc<Shared>, frames: Arc<Mapping>) -> Result<Self, FabricError> {
+        let is_cut = shared.protection.needed() > 1;
+        let shares = is_cut.then(|| Shares::new(shared.code(), DEPTH, 0)).transpose()?;
+        let moved = shares.as_ref().map_or(&frames, Shares::frames);
+        let lanes = Lanes::new(shared.nodes.inbox(Arc::clone(moved)));
+        Ok(Self {
             shared: Arc::clone(shared),
             frames,
             view: View::new(&shared.areas),
@@ -106,11 +113,12 @@ impl SpreadQueuePair {
             operations: Operations::new(DEPTH),
             asked_at: vec![[NodeIndex(0); SLOTS_MAX]; DEPTH].into(),
             unsettled: Unsettled::new(UNSETTLED_MAX),
+            shares,
             delay: Delay::default(),
             budget: Budget::default(),
             look_at: 0,
             look_at_all: 0,
-        }
+        })
     }
 
     fn post(&mut self, operation: Operation, now: Nanos) -> Result<(), PostError> {
@@ -141,30 +149,41 @@ impl SpreadQueuePair {
             Look::Nowhere => Step::Ended(Status::Disconnected),
             Look::At(ticket) => {
                 let up = self.up(&area.table, ticket.slots(), |slot| ticket.place(slot));
-                let (read, first) = Read::begin(ticket, up, now, self.delay.get());
+                let (read, first) = Read::begin(ticket, &area.table.group, up, now, self.delay.get());
                 self.budget.earn();
                 self.ask(at, operation, read, first, now)
             }
         }
     }
 
-    /// Posts a read at a slot's place.
-    fn ask(&mut self, at: u16, operation: &Operation, mut read: Read, slot: Slot, now: Nanos) -> Step {
+    /// Posts a read at the places of some slots.
+    fn ask(&mut self, at: u16, operation: &Operation, mut read: Read, slots: SlotSet, now: Nanos) -> Step {
         let entry = &operation.at.area.table;
-        let into = ReadInto::Frame(operation.frame);
-        let posted = entry.address(read.place(slot)).map(|address| {
-            let posted = PageRead { from: address.page(operation.at.page), into, vector: operation.vector };
-            self.asked_at[usize::from(at)][slot.index()] = address.node;
-            self.lanes.post(address.node, below(self.operations.id_below(at), slot), Posted::Read(posted), now)
-        });
-        match posted {
-            Some(Some(Ok(()))) => return Step::On(Course::Read(read)),
-            // There is no lane to it.
-            Some(None) => self.shared.doubt(entry, slot.into()),
-            Some(Some(Err(PostError::Full))) | None => {}
+        for slot in slots.iter() {
+            let posted = entry.address(read.place(slot)).map(|address| {
+                let (frame, vector) = self.moved(at, operation, slot);
+                let from = entry.page_at(address, operation.at.page);
+                self.asked_at[usize::from(at)][slot.index()] = address.node;
+                let posted = Posted::Read(PageRead { from, into: ReadInto::Frame(frame), vector });
+                self.lanes.post(address.node, below(self.operations.id_below(at), slot), posted, now)
+            });
+            match posted {
+                Some(Some(Ok(()))) => continue,
+                // There is no lane to it.
+                Some(None) => self.shared.doubt(entry, slot.into()),
+                Some(Some(Err(PostError::Full))) | None => {}
+            }
+            read.was_not_asked(slot);
         }
-        read.was_not_asked(slot);
         if read.waiting().is_empty() { Step::On(Course::Waiting(now + AGAIN)) } else { Step::On(Course::Read(read)) }
+    }
+
+    /// The bytes here that an operation moves to or from a slot's place.
+    fn moved(&self, at: u16, operation: &Operation, slot: Slot) -> (FrameIndex, Vector) {
+        match &self.shares {
+            None => (operation.frame, operation.vector),
+            Some(shares) => (shares.frame(at.into(), slot), shares.vector()),
+        }
     }
 
     /// Does what a step of a read says.
@@ -172,8 +191,14 @@ impl SpreadQueuePair {
         self.withdraw(at, step.cancel);
         match step.then {
             ReadNext::Wait => Step::On(Course::Read(read)),
-            ReadNext::Ask(slot) => self.ask(at, operation, read, slot, now),
-            ReadNext::Done => Step::Ended(Status::Done),
+            ReadNext::Ask(slots) => self.ask(at, operation, read, slots, now),
+            ReadNext::Done => {
+                if let Some(shares) = &mut self.shares {
+                    let Operation { vector, frame, .. } = operation;
+                    shares.join(at.into(), read.got(), *vector, &self.frames, frame.offset());
+                }
+                Step::Ended(Status::Done)
+            }
             ReadNext::Again => {
                 self.shared.count(Event::ReadAgain);
                 self.operations.rename(at);
@@ -193,6 +218,9 @@ impl SpreadQueuePair {
             Ok(ticket) => {
                 let up = self.up(&area.table, ticket.targets(), |slot| ticket.place(slot));
                 let write = Write::begin(ticket, &area.table.group, up);
+                if let Some(shares) = &mut self.shares {
+                    shares.cut(at.into(), write.waiting(), &self.frames, operation.frame.offset());
+                }
                 self.send(at, operation, write, write.waiting(), now)
             }
             Err(WriteRefusal::NoPlace) => Step::On(Course::Waiting(now + AGAIN)),
@@ -206,8 +234,8 @@ impl SpreadQueuePair {
         let mut again = slots & write.waiting();
         for slot in again.iter() {
             let Some(address) = entry.address(write.place(slot)) else { continue };
-            let posted =
-                PageWrite { to: address.page(operation.at.page), from: operation.frame, vector: operation.vector };
+            let (from, vector) = self.moved(at, operation, slot);
+            let posted = PageWrite { to: entry.page_at(address, operation.at.page), from, vector };
             let id = below(self.operations.id_below(at), slot);
             match self.lanes.post(address.node, id, Posted::Write(posted), now) {
                 Some(Ok(())) => {
@@ -334,8 +362,8 @@ impl SpreadQueuePair {
                     let up = self.up(entry, read.ticket().slots(), |slot| read.place(slot));
                     let step = read.look(&entry.group, up, now, &mut self.budget);
                     let goes_on = self.go_on_reading(at, &operation, read, step, now);
-                    if let (ReadNext::Ask(slot), Step::On(Course::Read(read))) = (step.then, &goes_on)
-                        && read.waiting().contains(slot)
+                    if let (ReadNext::Ask(slots), Step::On(Course::Read(read))) = (step.then, &goes_on)
+                        && !(read.waiting() & slots).is_empty()
                     {
                         self.shared.count(Event::Hedged);
                     }
@@ -361,11 +389,6 @@ impl SpreadQueuePair {
         let is_up = |slot: &Slot| entry.address(place(*slot)).is_some_and(|address| self.lanes.is_up(address.node));
         slots.iter().filter(is_up).collect()
     }
-}
-
-/// The name below of what is posted to a slot.
-fn below(id: WorkId, slot: Slot) -> WorkId {
-    WorkId(id.0 | u64::from(slot.number()) << SLOT_SHIFT)
 }
 
 /// Whether a refusal may mean that the memory is at another node.
@@ -405,8 +428,8 @@ impl QueuePair for SpreadQueuePair {
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {
         self.lanes.poll(now);
         while let Some((id, end)) = self.lanes.take_ended(now) {
-            let slot = Slot::new((id.0 >> SLOT_SHIFT).narrow_u8());
-            let at = self.operations.place_of(WorkId(id.0 & ((1 << SLOT_SHIFT) - 1)));
+            let (id, slot) = name_and_slot(id);
+            let at = self.operations.place_of(id);
             self.arrive(at, slot, end, now);
         }
         if now >= self.look_at && (self.outstanding() > 0 || !self.unsettled.is_empty()) {

@@ -3,7 +3,7 @@
 //! Nothing else is written to such a page there, until the lane says that the write never will be executed.
 
 use yonder_protect::Place;
-use yonder_units::{Nanos, PAGE_BYTES};
+use yonder_units::Nanos;
 
 use super::group::Entry;
 use super::lanes::Lanes;
@@ -83,8 +83,8 @@ fn may_land(lanes: &Lanes, pid: u32, at: &AreaPage<Entry>, place: Place) -> bool
     let entry = &at.area.table;
     // At a place that was given up nothing is asked.
     let Some(address) = entry.address(place) else { return false };
-    let (queue, page) = (lanes.queue(address.node), address.page(at.page));
-    let may_land = queue.is_none_or(|queue| queue.may_still_write(pid, page, PAGE_BYTES as u64));
+    let (queue, page) = (lanes.queue(address.node), entry.page_at(address, at.page));
+    let may_land = queue.is_none_or(|queue| queue.may_still_write(pid, page, entry.share_bytes()));
     if !may_land {
         entry.group.settle(at.page, place);
     }

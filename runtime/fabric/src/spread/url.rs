@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use yonder_protect::{Protection as Places, SLOTS_MAX};
 use yonder_session::Protection;
 use yonder_units::parse_duration;
 
@@ -13,11 +14,11 @@ use crate::url::{bad, query};
 pub(crate) const SCHEME: &str = "yonder://";
 /// Shortest lease of an address space at a controller.
 const LEASE_MIN: Duration = Duration::from_secs(5);
-/// Most nodes that a page is at.
+/// Most nodes that a page is at, as a whole.
 const COPIES_MAX: u8 = 3;
 /// What can be typed.
 const USAGE: &str = "type yonder://host:port, the address of a controller, or several with commas between, perhaps \
-                     with ?copies=2, ?lease=60s or ?protection=authenticated behind, several with & between";
+                     with ?copies=2, ?code=4+1, ?lease=60s or ?protection=authenticated behind, several with & between";
 
 /// What is asked of a controller and its nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -26,8 +27,8 @@ pub(super) struct Settings<'a> {
     pub(super) controllers: &'a str,
     /// How long the memory is kept after the last sign of life.
     pub(super) lease: Duration,
-    /// At how many nodes each page is.
-    pub(super) copies: u8,
+    /// At how many nodes each page is, or parts and sums of it are.
+    pub(super) places: Places,
     /// What is done to each message, if nodes want to know who asks.
     pub(super) protection: Protection,
 }
@@ -45,16 +46,26 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
     if !controllers.split(',').all(is_address) {
         return Err(bad(url, &format!("is not the address of a controller: {USAGE}")));
     }
-    let mut asked = Settings { controllers, lease: LEASE, copies: 1, protection: Protection::Encrypted };
+    let places = Places::copies(1);
+    let mut asked = Settings { controllers, lease: LEASE, places, protection: Protection::Encrypted };
+    let mut is_protected = false;
     for (key, value) in query(url, settings)? {
         match (key.as_str(), value.as_str()) {
             ("lease", text) => {
                 let lease = parse_duration(text).ok().filter(|lease| *lease >= LEASE_MIN);
                 asked.lease = lease.ok_or_else(|| bad(url, "has no lease of at least 5s: type ?lease=60s"))?;
             }
+            ("copies" | "code", _) if std::mem::replace(&mut is_protected, true) => {
+                return Err(bad(url, "says twice how pages are protected: type ?copies=2 or ?code=4+1"));
+            }
             ("copies", text) => {
                 let copies = text.parse().ok().filter(|copies| (1..=COPIES_MAX).contains(copies));
-                asked.copies = copies.ok_or_else(|| bad(url, "has no copies from 1 to 3: type ?copies=2"))?;
+                let copies = copies.ok_or_else(|| bad(url, "has no copies from 1 to 3: type ?copies=2"))?;
+                asked.places = Places::copies(copies);
+            }
+            ("code", text) => {
+                let cause = "has no code of at least 2 parts and 1 sum, and 8 of both at most: type ?code=4+1";
+                asked.places = code(text).ok_or_else(|| bad(url, cause))?;
             }
             ("protection", "encrypted") => asked.protection = Protection::Encrypted,
             ("protection", "authenticated") => asked.protection = Protection::Authenticated,
@@ -64,6 +75,14 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
     Ok(asked)
 }
 
+/// Reads `parts+sums`.
+fn code(text: &str) -> Option<Places> {
+    let (parts, sums) = text.split_once('+')?;
+    let (parts, sums): (u8, u8) = (parts.parse().ok()?, sums.parse().ok()?);
+    let is_good = parts >= 2 && sums >= 1 && usize::from(parts.checked_add(sums)?) <= SLOTS_MAX;
+    is_good.then(|| Places::code(parts, sums))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -71,12 +90,16 @@ mod tests {
     #[test]
     fn urls_are_read_or_say_what_to_type() {
         let read = parse("yonder://a:1,b:2?lease=10s&protection=authenticated&copies=3").unwrap();
-        assert_eq!((read.controllers, read.lease.as_secs(), read.copies), ("a:1,b:2", 10, 3));
+        assert_eq!((read.controllers, read.lease.as_secs(), read.places), ("a:1,b:2", 10, Places::copies(3)));
         assert_eq!(read.protection, Protection::Authenticated);
         assert_eq!(parse("yonder://[::1]:7").unwrap().controllers, "[::1]:7");
-        for wrong in
-            ["", "a", "a:1,", ",", "a:1/b", ":1", "a:70000", "a:1?lease=1s", "a:1?copies", "a:1?copies=4", "a:1?some=1"]
-        {
+        assert_eq!(parse("yonder://a:1?code=4+1").unwrap().places, Places::code(4, 1));
+        assert_eq!(parse("yonder://a:1?code=6+2").unwrap().places, Places::code(6, 2));
+        let addresses = ["", "a", "a:1,", ",", "a:1/b", ":1", "a:70000"].map(str::to_owned);
+        let settings = ["lease=1s", "copies", "copies=4", "some=1", "copies=2&code=4+1", "code=4+1&code=4+1"];
+        let codes = ["4", "4+", "1+1", "4+0", "7+2", "255+1", "a+b", "4+1+1"].map(|code| format!("a:1?code={code}"));
+        let settings = settings.map(|setting| format!("a:1?{setting}"));
+        for wrong in addresses.iter().chain(&settings).chain(&codes) {
             let message = parse(&format!("yonder://{wrong}")).unwrap_err().to_string();
             assert!(message.contains("type ") && !message.contains('\n'), "{message}");
         }

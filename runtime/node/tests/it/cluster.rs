@@ -13,5 +13,6 @@ mod named;
 mod pressure;
 mod router;
 mod scene;
+mod shares;
 mod spread;
 mod target;

@@ -6,9 +6,9 @@ use std::collections::BTreeSet;
 use rand::Rng as _;
 use rand::rngs::SmallRng;
 use yonder_protect::health::Health;
-use yonder_protect::{Group, Place, SlotSet};
+use yonder_protect::{Group, Place, Protection, SLOTS_MAX, Slot, SlotSet};
 
-use super::node::Request;
+use super::node::{Call, Request};
 use super::{Broken, Count, Counts, Sabotage};
 
 /// A place that was adopted. Its address is its index.
@@ -29,6 +29,34 @@ pub(super) struct Page {
     pub(super) is_dirty: bool,
     /// A thread reads, writes or forgets it.
     pub(super) is_busy: bool,
+}
+
+/// Where answers arrive: one place for copies, a place for each share.
+#[derive(Clone, Copy, Default, Debug)]
+pub(super) struct Frame {
+    copy: u64,
+    shares: [u64; SLOTS_MAX],
+}
+
+/// What a share of some content is: what it is of, and the slot.
+const SLOT_SHIFT: u32 = 60;
+
+impl Frame {
+    pub(super) fn arrive(&mut self, slot: Slot, content: u64) {
+        (self.copy, self.shares[slot.index()]) = (content, content);
+    }
+
+    /// What it has when a read is done that got answers of these slots.
+    pub(super) fn content(&self, protection: Protection, got: SlotSet) -> u64 {
+        if protection.needed() == 1 {
+            return self.copy;
+        }
+        let shares = got.iter().map(|slot| self.shares[slot.index()] ^ u64::from(slot.number()) << SLOT_SHIFT);
+        let all: BTreeSet<u64> = shares.collect();
+        // What shares of different contents add up to is nobody's content, nor are shares of other slots.
+        let is_enough = got.count() >= protection.needed() && all.len() == 1;
+        if is_enough { *all.first().expect("there is one") } else { u64::MAX }
+    }
 }
 
 pub(super) struct Owner {
@@ -56,6 +84,12 @@ impl Owner {
     pub(super) fn content(&mut self) -> u64 {
         self.next_content += 1;
         self.next_content
+    }
+
+    /// The write of a content to a slot's place.
+    pub(super) fn share(&self, content: u64, slot: Slot) -> Call {
+        let is_copy = self.group.protection().needed() == 1;
+        Call::Write(if is_copy { content } else { content ^ u64::from(slot.number()) << SLOT_SHIFT })
     }
 
     pub(super) fn chance(&mut self, of: f64) -> bool {

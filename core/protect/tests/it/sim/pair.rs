@@ -14,7 +14,7 @@ use yonder_protect::{
 };
 
 use super::node::{Answer, Call, Reply, Request};
-use super::owner::Owner;
+use super::owner::{Frame, Owner};
 use super::{Count, MS, PAGES, Sabotage};
 
 const RETRY_MIN: u64 = 3 * MS;
@@ -64,7 +64,7 @@ enum Purpose {
 struct ReadRun {
     read: Read,
     purpose: Purpose,
-    frame: u64,
+    frame: Frame,
     give_up_at: u64,
 }
 
@@ -139,8 +139,12 @@ impl Pair {
             }
             owner.healths[operation.health].hear(owner.now);
             heard.insert(operation.health);
-            if let (Reply::Content(content), Task::Read(run, _)) = (answer.reply, operation.task) {
-                self.reads.get_mut(&run).expect("a read that is over has cancelled the rest").frame = content;
+            if let (Reply::Content(content), Task::Read(run, slot)) = (answer.reply, operation.task) {
+                self.reads
+                    .get_mut(&run)
+                    .expect("a read that is over has cancelled the rest")
+                    .frame
+                    .arrive(slot, content);
             }
         }
         for answer in arrived {
@@ -251,15 +255,18 @@ impl Pair {
         }
         match step.then {
             ReadNext::Wait => {}
-            ReadNext::Ask(slot) => {
-                let task = Task::Read(run, slot);
-                if !self.post(owner, task, read.place(slot), read.ticket().page(), Call::Read) {
-                    let read = &mut self.reads.get_mut(&run).expect("it is under way").read;
-                    read.was_not_asked(slot);
+            ReadNext::Ask(slots) => {
+                for slot in slots.iter() {
+                    let task = Task::Read(run, slot);
+                    if !self.post(owner, task, read.place(slot), read.ticket().page(), Call::Read) {
+                        let read = &mut self.reads.get_mut(&run).expect("it is under way").read;
+                        read.was_not_asked(slot);
+                    }
                 }
             }
             ReadNext::Done | ReadNext::Again | ReadNext::Failed => {
                 self.reads.remove(&run);
+                let frame = frame.content(owner.group.protection(), read.got());
                 self.end_read(owner, read.ticket().page(), purpose, (step.then, frame));
             }
         }
@@ -270,7 +277,9 @@ impl Pair {
             (Purpose::Mend(ticket), ReadNext::Done) => {
                 let run = owner.id();
                 let give_up_at = owner.now + 400 * MS;
-                if self.post(owner, Task::MendWrite(run), ticket.to(), page, Call::Write(frame)) {
+                let is_another = owner.sabotage == Some(Sabotage::MendedShareIsAnother);
+                let slot = if is_another { Slot::new((ticket.to().slot.number() + 1) % 8) } else { ticket.to().slot };
+                if self.post(owner, Task::MendWrite(run), ticket.to(), page, owner.share(frame, slot)) {
                     self.mends.insert(run, MendRun { ticket, give_up_at });
                 } else {
                     owner.group.end_mend(&ticket, MendEnd::Failed);
@@ -309,6 +318,8 @@ impl Pair {
         page.is_busy = false;
         match write.finish(&owner.group) {
             WriteEnd::Acknowledged(current) => {
+                let needed = owner.group.protection().needed();
+                assert!(current.count() >= needed, "a write is acknowledged that is at too few places: {current:?}");
                 (page.acknowledged, page.is_dirty) = (content, false);
                 owner.count(Count::Written);
                 if current.count() < owner.group.protection().wanted() {
@@ -418,7 +429,11 @@ impl Pair {
                 if let Purpose::Program = purpose {
                     owner.pages[page].is_busy = true;
                 }
-                self.begin_read(owner, Read::begin(ticket, owner.up(), owner.now, self.delay.get()), purpose);
+                self.begin_read(
+                    owner,
+                    Read::begin(ticket, &owner.group, owner.up(), owner.now, self.delay.get()),
+                    purpose,
+                );
             }
             Look::Zeros => {
                 if let Purpose::Program = purpose {
@@ -435,12 +450,12 @@ impl Pair {
         }
     }
 
-    fn begin_read(&mut self, owner: &mut Owner, (read, slot): (Read, Slot), purpose: Purpose) {
+    fn begin_read(&mut self, owner: &mut Owner, (read, slots): (Read, SlotSet), purpose: Purpose) {
         let run = owner.id();
         let span = rand::Rng::random_range(&mut owner.rng, 200..900) * MS;
         self.budget.earn();
-        self.reads.insert(run, ReadRun { read, purpose, frame: u64::MAX, give_up_at: owner.now + span });
-        self.go_on_reading(owner, run, ReadStep { cancel: SlotSet::NONE, then: ReadNext::Ask(slot) });
+        self.reads.insert(run, ReadRun { read, purpose, frame: Frame::default(), give_up_at: owner.now + span });
+        self.go_on_reading(owner, run, ReadStep { cancel: SlotSet::NONE, then: ReadNext::Ask(slots) });
     }
 
     fn write(&mut self, owner: &mut Owner, page: usize) {
@@ -455,7 +470,7 @@ impl Pair {
         owner.pages[page].is_busy = true;
         self.writes.insert(run, WriteRun { write, content, give_up_at });
         for slot in write.waiting().iter() {
-            if !self.post(owner, Task::Write(run, slot), write.place(slot), page, Call::Write(content)) {
+            if !self.post(owner, Task::Write(run, slot), write.place(slot), page, owner.share(content, slot)) {
                 let entry = self.writes.get_mut(&run).expect("it is under way");
                 let step = entry.write.was_not_sent(slot);
                 self.go_on_writing(owner, run, step);
@@ -468,7 +483,7 @@ impl Pair {
         match self.plan.next(&[&owner.group], |_| up, WORDS) {
             Next::Job(job) => {
                 let source = job.ticket.source();
-                let begun = Read::begin(source, up, owner.now, self.delay.get());
+                let begun = Read::begin(source, &owner.group, up, owner.now, self.delay.get());
                 self.begin_read(owner, begun, Purpose::Mend(job.ticket));
             }
             Next::More => {}

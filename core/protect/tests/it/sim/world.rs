@@ -5,7 +5,7 @@ use std::collections::BinaryHeap;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
-use yonder_protect::{Group, Protection, Slot};
+use yonder_protect::{Group, Protection, Slot, Word};
 
 use super::node::{Answer, Node, Request};
 use super::owner::{Owner, Page};
@@ -53,6 +53,17 @@ struct Link {
     slow_until: u64,
 }
 
+/// Copies, or shares.
+fn protection(rng: &mut SmallRng) -> Protection {
+    match rng.random_range(0..8) {
+        0 => Protection::code(2, 1),
+        1 => Protection::code(2, 2),
+        2 => Protection::code(4, 1),
+        3 => Protection::code(3, 2),
+        _ => Protection::copies(rng.random_range(1..=3)),
+    }
+}
+
 pub(super) struct World {
     seed: u64,
     weather: Weather,
@@ -78,8 +89,9 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, breach: Option<Breach>) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let wanted = rng.random_range(1..=3);
-        let nodes = rng.random_range(3..=NODES_MAX);
+        let protection = protection(&mut rng);
+        let wanted = protection.wanted();
+        let nodes = rng.random_range(usize::from(wanted).max(3)..=NODES_MAX);
         let weather = match rng.random_range(0..10) {
             0 => Weather::Calm,
             1..=5 => Weather::Fair,
@@ -96,7 +108,7 @@ impl World {
         let owner = Owner {
             now: MS,
             rng,
-            group: Group::with_rules(PAGES, Protection::copies(wanted), Broken(rule)),
+            group: Group::with_rules(PAGES, protection, Broken(rule)),
             places: Vec::new(),
             healths: Vec::new(),
             pages: vec![Page::default(); PAGES],
@@ -294,10 +306,14 @@ impl World {
         }
         for (number, _) in owner.pages.iter().enumerate().filter(|(_, page)| !page.is_busy && !page.is_dirty) {
             let word = owner.group.look(number);
-            assert!(!word.is_written() || !word.current().is_empty(), "page {number} is lost: {word:?}");
+            assert!(!word.is_written() || self.can_be_read(word), "page {number} is lost: {word:?}");
         }
         let given_up = owner.counts[Count::GivenUp as usize] + owner.counts[Count::Retired as usize];
         assert!(self.has_node_failed || given_up == 0, "a place is given up and no node has failed");
+    }
+
+    fn can_be_read(&self, word: Word) -> bool {
+        word.current().count() >= self.owner.group.protection().needed()
     }
 
     fn allocate(&mut self, node: usize) {
@@ -335,7 +351,7 @@ impl World {
             2 => self.links[node].cut_until = now + span,
             3 | 4 => self.links[node].stalled_until = now + span,
             // The only copy of a page is lost with its node.
-            _ if is_fair && self.wanted == 1 => {}
+            _ if is_fair && self.wanted == self.owner.group.protection().needed() => {}
             _ if self.nodes[node].is_down => {}
             _ => {
                 self.nodes[node].crash();
@@ -382,7 +398,7 @@ impl World {
             let Page { is_dirty, is_busy, .. } = self.owner.pages[page];
             let word = self.owner.group.look(page);
             // It is gone with all its nodes, and the program makes it anew.
-            let is_lost = self.weather == Weather::Wild && word.is_written() && word.current().is_empty();
+            let is_lost = self.weather == Weather::Wild && word.is_written() && !self.can_be_read(word);
             if !is_busy && (is_dirty || is_lost) {
                 if is_lost && !is_dirty {
                     self.owner.count(Count::Lost);

@@ -14,7 +14,7 @@ use crate::end_to_end::testbed::{Client, PAGE as SMALL, page};
 /// Pages of 4 KiB in a region.
 const PAGES: u64 = REGION / SMALL;
 
-fn url(scene: &Scene) -> String {
+pub(super) fn url(scene: &Scene) -> String {
     format!("yonder://{}", scene.address())
 }
 
@@ -139,7 +139,7 @@ fn what_is_on_a_node_that_ends_is_an_error_and_the_rest_is_not() {
     assert_eq!(client.load(page(start, 0)).0, client.load(page(start, 11)).0, "of one group");
 }
 
-fn counter(client: &Client, name: &str) -> u64 {
+pub(super) fn counter(client: &Client, name: &str) -> u64 {
     client.fabric.counters().iter().find(|counter| counter.name == name).unwrap().value
 }
 

@@ -1,0 +1,113 @@
+//! [`Shares`]: pages in shares on their way: each share of each operation has a frame of its own here.
+//!
+//! A page that is written is cut, and its sums are made, before anything is posted: what changes in the frame
+//! meanwhile makes no two shares be of different contents. A page that is read is joined when enough shares have come.
+//!
+//! Invariant: nothing is allocated after it was made.
+
+use std::sync::Arc;
+
+use yonder_mapping::Mapping;
+use yonder_protect::code::{Code, add_scaled};
+use yonder_protect::{SLOTS_MAX, Slot, SlotSet};
+use yonder_units::{FrameIndex, Narrow, PAGE_BYTES};
+
+use crate::{FabricError, Vector};
+
+/// Frames for the shares of some operations.
+pub(super) struct Shares {
+    code: Code,
+    frames: Arc<Mapping>,
+    vector: Vector,
+    /// A page, and zeros behind it as far as its last part goes.
+    parts: Box<[u8]>,
+    sum: Box<[u8]>,
+}
+
+impl Shares {
+    /// For so many operations, and with so many frames more.
+    pub(super) fn new(code: Code, operations: usize, more: usize) -> Result<Self, FabricError> {
+        let frames = Mapping::anonymous((operations * SLOTS_MAX + more) * PAGE_BYTES);
+        let frames = frames.map_err(|error| FabricError::System { url: String::new(), cause: error.to_string() })?;
+        let bytes = code.share_bytes();
+        Ok(Self {
+            code,
+            frames: Arc::new(frames),
+            vector: Vector::new(std::iter::once(0..bytes)),
+            parts: vec![0; usize::from(code.parts().count()) * bytes].into(),
+            sum: vec![0; bytes].into(),
+        })
+    }
+
+    /// Where all shares are.
+    pub(super) fn frames(&self) -> &Arc<Mapping> {
+        &self.frames
+    }
+
+    /// The frame of a share.
+    pub(super) fn frame(&self, operation: usize, slot: Slot) -> FrameIndex {
+        FrameIndex((operation * SLOTS_MAX + slot.index()).narrow_u32())
+    }
+
+    /// Its bytes there.
+    pub(super) fn vector(&self) -> Vector {
+        self.vector
+    }
+
+    /// Makes the shares of some slots of the page of `from` at `offset`.
+    pub(super) fn cut(&mut self, operation: usize, slots: SlotSet, from: &Mapping, offset: u64) {
+        let (page, behind) = self.parts.split_at_mut(PAGE_BYTES);
+        from.read(offset, page);
+        behind.fill(0);
+        for slot in slots.iter() {
+            let to = self.frame(operation, slot).offset();
+            if let Some(part) = self.parts.chunks(self.sum.len()).nth(slot.index()) {
+                self.frames.write(to, part);
+                continue;
+            }
+            let factors = self.code.factors(self.code.parts(), slot);
+            self.sum.fill(0);
+            for (part, factor) in self.parts.chunks(self.sum.len()).zip(factors) {
+                add_scaled(&mut self.sum, part, factor);
+            }
+            self.frames.write(to, &self.sum);
+        }
+    }
+
+    /// Puts a page together of as many shares as it has parts, and writes the bytes of `vector` to that of `to` at
+    /// `offset`.
+    pub(super) fn join(&mut self, operation: usize, got: SlotSet, vector: Vector, to: &Mapping, offset: u64) {
+        for slot in self.code.parts().iter() {
+            let bytes = self.sum.len();
+            let part = slot.index() * bytes..(slot.index() + 1) * bytes;
+            if got.contains(slot) {
+                self.frames.read(self.frame(operation, slot).offset(), &mut self.parts[part]);
+            } else {
+                self.add_up(operation, got, slot);
+                self.parts[part].copy_from_slice(&self.sum);
+            }
+        }
+        for segment in vector.segments() {
+            to.write(offset + segment.start as u64, &self.parts[segment]);
+        }
+    }
+
+    /// Makes the share of a slot of as many others as a page has parts.
+    pub(super) fn make(&mut self, operation: usize, got: SlotSet, slot: Slot) {
+        self.add_up(operation, got, slot);
+        self.frames.write(self.frame(operation, slot).offset(), &self.sum);
+    }
+
+    fn add_up(&mut self, operation: usize, got: SlotSet, slot: Slot) {
+        let factors = self.code.factors(got, slot);
+        self.sum.fill(0);
+        for from in got.iter() {
+            let offset = self.frame(operation, from).offset();
+            let (sum, factor) = (&mut self.sum, factors[from.index()]);
+            self.frames.with_page(offset, |share| {
+                let bytes = sum.len();
+                add_scaled(sum, &share[..bytes], factor);
+            });
+        }
+    }
+}

@@ -1,0 +1,127 @@
+//! `yonder://…?code=4+1`: pages of which every node has a part or a sum.
+
+use yonder_fabric::{PageRead, ReadInto, RemoteAddress, Status, Vector};
+use yonder_node::Node;
+use yonder_units::{FrameIndex, PAGE_BYTES};
+
+use super::scene::{REGION, Scene, until};
+use super::spread::{counter, url};
+use crate::end_to_end::testbed::{Client, PAGE as SMALL, page};
+
+/// Pages of 4 KiB.
+const PAGES: u64 = 3 * REGION / SMALL;
+
+/// What a page has after a write: no two parts of any page are the same.
+fn content(index: u64, round: u64) -> [u8; PAGE_BYTES] {
+    let mut state = (index << 20 | round) + 1;
+    std::array::from_fn(|_| {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (state >> 56) as u8
+    })
+}
+
+fn frame(client: &Client) -> [u8; PAGE_BYTES] {
+    let mut bytes = [0; PAGE_BYTES];
+    client.frames.read(FrameIndex(0).offset(), &mut bytes);
+    bytes
+}
+
+/// Writes a page until it is done: what is silent is given up meanwhile.
+fn store(client: &mut Client, start: RemoteAddress, index: u64, round: u64) {
+    client.frames.write(FrameIndex(0).offset(), &content(index, round));
+    until("it is stored", || {
+        let id = client.write(page(start, index), 0);
+        (client.finish(1)[&id] == Status::Done).then_some(())
+    });
+}
+
+fn check(client: &mut Client, start: RemoteAddress, index: u64, round: u64) {
+    client.fill(0, 0xee);
+    let id = client.read(page(start, index), 0);
+    assert_eq!(client.finish(1)[&id], Status::Done, "page {index}");
+    assert!(frame(client) == content(index, round), "page {index} is not what was written in round {round}");
+}
+
+fn allocated(nodes: &[Node]) -> u64 {
+    nodes.iter().map(|node| node.stats().allocated_bytes).sum()
+}
+
+#[test]
+fn nodes_end_one_after_the_other_and_every_page_stays() {
+    // More than there are slots, so that every one of them has had another place; and a few.
+    for (code, parts, sums, rounds) in [("4+1", 4, 1, 9), ("2+1", 2, 1, 2), ("3+2", 3, 2, 2)] {
+        let scene = Scene::new(2);
+        let mut nodes: Vec<_> = (0..parts + sums + 1).map(|_| scene.node(96)).collect();
+        let mut client = Client::new(&format!("{}?code={code}", url(&scene)), 4);
+        let start = client.allocate(PAGES);
+        let needed = PAGES * SMALL * (parts + sums) / parts;
+        assert!((needed..=needed + needed / 16).contains(&allocated(&nodes)), "{code} takes {}", allocated(&nodes));
+        let pages = || (0..PAGES).step_by(5);
+        pages().for_each(|index| store(&mut client, start, index, 0));
+        for round in 1..=rounds {
+            until("all pages have all their places", || {
+                client.poll();
+                (counter(&client, "spread_degraded_pages") == 0).then_some(())
+            });
+            let given_up = counter(&client, "spread_places_given_up");
+            // The one of them that has nothing is last.
+            nodes.sort_by_key(|node| std::cmp::Reverse(node.stats().allocated_bytes > 0));
+            drop(nodes.remove(0));
+            pages().for_each(|index| check(&mut client, start, index, round - 1));
+            pages().for_each(|index| store(&mut client, start, index, round));
+            pages().for_each(|index| check(&mut client, start, index, round));
+            nodes.push(scene.node(96));
+            until("all pages have all their places again", || {
+                let [degraded, gone, replaced] = ["degraded_pages", "places_given_up", "places_replaced"]
+                    .map(|name| counter(&client, &format!("spread_{name}")));
+                (degraded == 0 && gone > given_up && replaced == gone).then_some(())
+            });
+        }
+        pages().for_each(|index| check(&mut client, start, index, rounds));
+        assert!(counter(&client, "spread_mended_pages") > 0);
+        client.fabric.release(start).unwrap();
+        assert_eq!(allocated(&nodes), 0);
+    }
+}
+
+#[test]
+fn two_nodes_end_at_once_where_two_may() {
+    let scene = Scene::new(2);
+    let mut nodes: Vec<_> = (0..5).map(|_| scene.node(96)).collect();
+    let mut client = Client::new(&format!("{}?code=2+2", url(&scene)), 4);
+    let start = client.allocate(PAGES);
+    (0..PAGES).for_each(|index| store(&mut client, start, index, 0));
+    drop(nodes.drain(..2));
+    (0..PAGES).for_each(|index| check(&mut client, start, index, 0));
+    (0..PAGES).step_by(2).for_each(|index| store(&mut client, start, index, 1));
+    (0..PAGES).for_each(|index| check(&mut client, start, index, (index + 1) % 2));
+}
+
+#[test]
+fn bytes_that_are_not_asked_for_stay_and_what_is_discarded_is_zeros() {
+    let scene = Scene::new(2);
+    let _nodes: Vec<_> = (0..4).map(|_| scene.node(96)).collect();
+    let mut client = Client::new(&format!("{}?code=3+1", url(&scene)), 4);
+    let start = client.allocate(PAGES);
+    (0..40).for_each(|index| store(&mut client, start, index, 3));
+    // Segments over the ends of parts, which are at 1408 and 2816.
+    let vector = Vector::new([0..16, 1392..1424, 2000..4096]);
+    client.fill(0, 0xee);
+    let (id, into) = (client.id(), ReadInto::Frame(FrameIndex(0)));
+    let read = PageRead { from: page(start, 7), into, vector };
+    client.queue_pair.post_read_vector(id, read, yonder_clock::now()).unwrap();
+    assert_eq!(client.finish(1)[&id], Status::Done);
+    let mut expected = [0xee; PAGE_BYTES];
+    vector.segments().for_each(|bytes| expected[bytes.clone()].copy_from_slice(&content(7, 3)[bytes]));
+    assert!(frame(&client) == expected, "bytes between segments are written");
+
+    client.fabric.discard(page(start, 3), 31 * SMALL).unwrap();
+    for index in 3..34 {
+        assert_eq!(client.load(page(start, index)), (Status::Done, 0), "page {index}");
+    }
+    for index in (0..3).chain(34..40) {
+        check(&mut client, start, index, 3);
+    }
+    (0..40).for_each(|index| store(&mut client, start, index, 4));
+    (0..40).for_each(|index| check(&mut client, start, index, 4));
+}
