@@ -28,6 +28,18 @@ pub(crate) const PREDICTED_FAULTS_RIGHT: &str = "yonder_predicted_faults_right_t
 pub(crate) const PREDICTED_FAULTS_WRONG: &str = "yonder_predicted_faults_wrong_total";
 
 /// What a memory node counts by tenant.
+/// Of pages on several nodes.
+pub(crate) const PLACES_WANTED: &str = "yonder_places_of_each_page";
+pub(crate) const PLACES_NEEDED: &str = "yonder_places_needed_of_each_page";
+pub(crate) const PAGES_BELOW: &str = "yonder_pages_below_protection";
+pub(crate) const MENDING_BYTES: &str = "yonder_mending_bytes_per_second";
+pub(crate) const PLACES_GIVEN_UP: &str = "yonder_places_given_up_total";
+pub(crate) const PLACES_REPLACED: &str = "yonder_places_replaced_total";
+pub(crate) const HEDGED_READS: &str = "yonder_hedged_reads_total";
+/// What is shown in one line of its own.
+pub(crate) const PROTECTION: [&str; 7] =
+    [PLACES_WANTED, PLACES_NEEDED, PAGES_BELOW, MENDING_BYTES, PLACES_GIVEN_UP, PLACES_REPLACED, HEDGED_READS];
+
 pub(crate) const TENANT_REQUESTS: &str = "yonder_node_tenant_requests_total";
 pub(crate) const TENANT_BYTES: &str = "yonder_node_tenant_bytes_total";
 pub(crate) const TENANT_SHED: &str = "yonder_node_tenant_shed_total";

@@ -27,11 +27,13 @@ pub(super) fn how_to_watch(metrics: &MetricsServer, credential: &CredentialArgs)
 }
 
 /// Counters of fabrics that are metrics too: the counter's name, the metric's, its kind and what it says.
-const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 10] = {
+const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 12] = {
     use ExtraKind::{Counter, Gauge};
     [
         ("wire_sent_bytes", "yonder_wire_sent_bytes_total", Counter, "Bytes sent to memory nodes."),
         ("wire_received_bytes", "yonder_wire_received_bytes_total", Counter, "Bytes received from memory nodes."),
+        ("spread_places_wanted", "yonder_places_of_each_page", Gauge, "Places that a page should be at."),
+        ("spread_places_needed", "yonder_places_needed_of_each_page", Gauge, "Places that a page can be read with."),
         ("spread_degraded_pages", "yonder_pages_below_protection", Gauge, "Pages at fewer nodes than was asked for."),
         ("spread_mending_bytes_per_s", "yonder_mending_bytes_per_second", Gauge, "Bytes copied to new places."),
         ("spread_mended_pages", "yonder_mended_pages_total", Counter, "Pages copied to new places."),

@@ -429,6 +429,12 @@ impl Fabric for SpreadFabric {
         let mut counters = self.shared.nodes.counters();
         let events = EVENTS.iter().zip(&self.shared.events);
         counters.extend(events.map(|(name, count)| Counter { name, value: count.load(Ordering::Relaxed) }));
+        let Shared { protection, .. } = &*self.shared;
+        for (name, value) in
+            [("spread_places_wanted", protection.wanted()), ("spread_places_needed", protection.needed())]
+        {
+            counters.push(Counter { name, value: value.into() });
+        }
         let degraded = self.shared.areas.all().iter().map(|area| area.table.pages_below()).sum();
         counters.push(Counter { name: "spread_degraded_pages", value: degraded });
         let mending = self.shared.mending.load(Ordering::Relaxed);

@@ -1,6 +1,6 @@
 //! Servers whose pages are on the nodes of a controller (`yonder://`): a space larger than any node, of which a node
-//! is drained, and the controller killed, without a client that notices; and with copies, nodes that are killed or
-//! stand still.
+//! is drained, and the controller killed, without a client that notices; and with copies or shares, nodes that are
+//! killed or stand still.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -20,7 +20,7 @@ fn far(cluster: &Cluster) -> String {
 
 fn server(cluster: &Cluster, far: &str) -> Process {
     let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "32MiB", "--local", "4MiB", "--far", far];
-    let server = cluster.yonder.serve(&flags);
+    let server = cluster.yonder.serve(&[&flags[..], &["--metrics", "127.0.0.1:0"]].concat());
     Client::connect(server.address()).fill(&CONTENT, 0..CONTENT.keys, 1);
     server
 }
@@ -66,10 +66,10 @@ fn use_all(server: SocketAddr, is_done: &AtomicBool) {
     }
 }
 
-fn a_node_fails(signal: Signal) {
+fn a_node_fails(signal: Signal, protection: &str) {
     let cluster = Cluster::start();
     let mut nodes: Vec<Process> = (0..8).map(|_| cluster.node("tcp")).collect();
-    let server = server(&cluster, &format!("{}?copies=2", far(&cluster)));
+    let mut server = server(&cluster, &format!("{}?{protection}", far(&cluster)));
     let is_done = AtomicBool::new(false);
     thread::scope(|scope| {
         let (is_done, address) = (&is_done, server.address());
@@ -87,18 +87,27 @@ fn a_node_fails(signal: Signal) {
         }
     });
     Client::connect(server.address()).verify(&CONTENT, 0..CONTENT.keys, 1);
-    // All is at two nodes again, and the node that failed is forgotten, or back.
+    // All is at all places again, and the node that failed is forgotten, or back.
     assert!(cluster.is_well_in_time(), "it does not become well");
+    let shown = cluster.yonder.run(&["top", "--once", "--attach", &server.metrics_address().to_string()]).stdout;
+    let protection: Vec<&str> = shown.lines().skip_while(|line| *line != "protection").skip(1).take(2).collect();
+    let [kept, below] = protection[..] else { panic!("top shows no protection: {shown}") };
+    assert!(kept.trim_start().starts_with("any of places") && below.trim_start().starts_with("pages below"), "{shown}");
     let ended = server.stop();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
 
 #[test]
 fn a_node_that_is_killed_is_not_noticed_where_there_are_copies() {
-    a_node_fails(Signal::KILL);
+    a_node_fails(Signal::KILL, "copies=2");
 }
 
 #[test]
 fn a_node_that_stands_still_is_not_noticed_where_there_are_copies() {
-    a_node_fails(Signal::STOP);
+    a_node_fails(Signal::STOP, "copies=2");
+}
+
+#[test]
+fn a_node_that_is_killed_is_not_noticed_where_pages_are_in_shares() {
+    a_node_fails(Signal::KILL, "code=4+1");
 }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use yonder::units::format_bytes;
+use yonder::units::{PAGE_BYTES, format_bytes};
 
 use super::quantity::{self, NONE};
 use crate::names;
@@ -144,12 +144,41 @@ impl Model {
     /// Paging errors and panics since the server started.
     pub(super) fn errors(&self) -> f64 {
         let errors = [names::PAGING_ERRORS, names::REQUESTS_PANICKED];
-        errors.iter().filter_map(|name| self.latest.value(name)).sum()
+        errors.iter().filter_map(|name| self.latest.value(name)).fold(0.0, |sum, count| sum + count)
+    }
+
+    /// Whether pages are at fewer places than they should be.
+    pub(super) fn is_below_protection(&self) -> bool {
+        self.latest.value(names::PAGES_BELOW).is_some_and(|pages| pages > 0.0)
+    }
+
+    /// How pages are protected, if they are on several nodes.
+    pub(super) fn protection_rows(&self) -> Vec<Row> {
+        let number = |name| self.latest.value(name).unwrap_or(0.0);
+        let (wanted, needed) = (number(names::PLACES_WANTED), number(names::PLACES_NEEDED));
+        if wanted == 0.0 {
+            return Vec::new();
+        }
+        let (below, rate) = (number(names::PAGES_BELOW), number(names::MENDING_BYTES));
+        let left = if below == 0.0 { 0.0 } else { below * PAGE_BYTES as f64 / rate };
+        let hedged = self.rate(&[names::HEDGED_READS]).map_or(NONE.to_owned(), quantity::per_second);
+        let rows = [
+            ("any of places", format!("{needed} of {wanted}")),
+            ("pages below", quantity::count(below)),
+            ("mended", quantity::megabytes_per_second(rate)),
+            ("time left", if left.is_finite() { quantity::time(left) } else { NONE.to_owned() }),
+            ("given up", quantity::count(number(names::PLACES_GIVEN_UP))),
+            ("replaced", quantity::count(number(names::PLACES_REPLACED))),
+            ("hedged", hedged),
+        ];
+        rows.map(|(name, value)| (name.to_owned(), value)).into()
     }
 
     /// What only this kind of server has.
     pub(super) fn extra_rows(&self) -> Vec<Row> {
-        let extras = self.latest.plain().into_iter().filter(|(name, _)| render::is_extra(name));
+        let has_protection = self.latest.value(names::PLACES_WANTED).is_some();
+        let is_elsewhere = |name: &str| has_protection && names::PROTECTION.contains(&name);
+        let extras = self.latest.plain().into_iter().filter(|(name, _)| render::is_extra(name) && !is_elsewhere(name));
         let row = |(name, value): (&str, f64)| {
             let short = name.trim_start_matches(names::PREFIX).trim_end_matches("_total").replace('_', " ");
             let shown = match is_counter(name) {
@@ -346,6 +375,35 @@ pub(super) mod tests {
         let later = vec![tenant("app", 3000, 5, 3 << 20), tenant("b", 250_007, 1, 0), tenant("10.0.0.9", 9, 9, 4096)];
         model.update(node(later), Duration::from_secs(2));
         model
+    }
+
+    /// A server with pages on several nodes, one of which has just ended.
+    pub(in crate::top) fn spread_model() -> Model {
+        let values = [5, 4, 2_000, 8_192_000, 1, 0, 40];
+        let extra = |(name, value): (&&'static str, u64)| {
+            let kind = if is_counter(name) { ExtraKind::Counter } else { ExtraKind::Gauge };
+            Extra::new(name, kind, value, "Of pages.")
+        };
+        let sample = |hedged| {
+            let mut extra: Vec<Extra> = names::PROTECTION.iter().zip(values).map(extra).collect();
+            extra.push(Extra::new("yonder_kv_items", ExtraKind::Gauge, 55, "Items."));
+            extra[6].value += hedged;
+            scrape(&Sample { extra, ..full_sample() })
+        };
+        let mut model = Model::new("127.0.0.1:9187", sample(0));
+        model.update(sample(30), Duration::from_secs(2));
+        model
+    }
+
+    #[test]
+    fn protection_is_shown_apart_with_the_time_that_is_left() {
+        let model = spread_model();
+        let rows = model.protection_rows();
+        assert!(model.is_below_protection() && !full_model().is_below_protection());
+        let shown: Vec<&str> = rows.iter().map(|row| row.1.as_str()).collect();
+        assert_eq!(shown, ["4 of 5", "2.00 k", "8.19 MB/s", "1.00 s", "1", "0", "15 /s"]);
+        assert_eq!(model.extra_rows(), [("kv items".to_owned(), "55".to_owned())]);
+        assert!(full_model().protection_rows().is_empty());
     }
 
     #[test]

@@ -22,9 +22,14 @@ pub(super) fn text(model: &Model) -> String {
             line(&mut text, &format!("  {state:<22}{:>12}", quantity::pages(pages)));
         }
     }
-    line(&mut text, "\nrates");
-    for (name, value) in model.common_rows().into_iter().chain(model.extra_rows()) {
-        line(&mut text, &format!("  {name:<22}{value:>12}"));
+    let rates = model.common_rows().into_iter().chain(model.extra_rows()).collect();
+    for (head, rows) in [("protection", model.protection_rows()), ("rates", rates)] {
+        if !rows.is_empty() {
+            line(&mut text, &format!("\n{head}"));
+        }
+        for (name, value) in rows {
+            line(&mut text, &format!("  {name:<22}{value:>12}"));
+        }
     }
     let stages = model.stage_rows();
     if !stages.is_empty() {

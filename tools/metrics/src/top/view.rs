@@ -26,6 +26,9 @@ const RATES_WIDTH: usize = 30;
 /// Columns that a number of a tenant takes.
 const TENANT_WIDTH: usize = 12;
 
+/// How what is not as it should be looks.
+const ALARM: Style = Style { bold: true, ..coloured(Colour::Red) };
+
 /// Draws everything.
 pub(super) fn view(screen: &mut Screen, model: &Model) {
     let mut rest = screen.area();
@@ -40,7 +43,8 @@ pub(super) fn view(screen: &mut Screen, model: &Model) {
         // A memory node has neither requests of its own nor faults.
         draw_tenants(screen, middle, &tenants);
     }
-    let extras = lines_of(extra_pieces(model), rest.width);
+    let mut extras = lines_of(protection_pieces(model), rest.width);
+    extras.append(&mut lines_of(extra_pieces(model), rest.width));
     let extra = rest.take_lines(extras.len());
     extras.iter().enumerate().for_each(|(number, line)| screen.write(extra, number, line));
     let [requests, faults] = rest.columns();
@@ -91,8 +95,7 @@ fn draw_rates(screen: &mut Screen, area: Area, model: &Model) {
     let width = inner.width.saturating_sub(16);
     let alarming = model.errors() > 0.0;
     for (number, (name, value)) in model.common_rows().into_iter().enumerate() {
-        let alarm = Style { bold: true, ..coloured(Colour::Red) };
-        let style = if alarming && name == ERRORS_IN_ALL { alarm } else { PLAIN };
+        let style = if alarming && name == ERRORS_IN_ALL { ALARM } else { PLAIN };
         let line = [Span::new(format!(" {name:<14}"), DIM), Span::new(format!("{value:>width$}"), style)];
         screen.write(inner, number, &line);
     }
@@ -137,6 +140,13 @@ fn extra_pieces(model: &Model) -> Vec<Vec<Span>> {
     model.extra_rows().into_iter().map(piece).collect()
 }
 
+/// How pages are protected that are on several nodes.
+fn protection_pieces(model: &Model) -> Vec<Vec<Span>> {
+    let style = if model.is_below_protection() { ALARM } else { PLAIN };
+    let piece = |(name, value)| vec![Span::new(format!(" {name} "), DIM), Span::new(format!("{value} "), style)];
+    model.protection_rows().into_iter().map(piece).collect()
+}
+
 /// Lines of `width` cells with as many pieces each as fit, of which there are [`EXTRA_LINES_MAX`] at most.
 fn lines_of(pieces: Vec<Vec<Span>>, width: usize) -> Vec<Vec<Span>> {
     let mut lines: Vec<Vec<Span>> = Vec::new();
@@ -178,7 +188,7 @@ fn draw_curve<'a>(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::top::model::tests::{full_model, node_model};
+    use crate::top::model::tests::{full_model, node_model, spread_model};
 
     fn drawn(model: &Model, width: usize, height: usize) -> Vec<String> {
         let mut screen = Screen::new(width, height);
@@ -239,6 +249,17 @@ mod tests {
 │                                                                              │";
         assert_eq!(format!("\n{}", screen[6..12].join("\n")), expected);
         assert_eq!((screen[17].chars().next(), screen[18].trim()), (Some('└'), "node spaces 3"));
+    }
+
+    #[test]
+    fn how_pages_are_protected_has_lines_of_its_own() {
+        let screen = drawn(&spread_model(), 80, 24);
+        let expected = [
+            " any of places 4 of 5  pages below 2.00 k  mended 8.19 MB/s  time left 1.00 s",
+            " given up 1  replaced 0  hedged 15 /s",
+            " kv items 55",
+        ];
+        assert_eq!(screen[18..21].iter().map(|line| line.trim_end()).collect::<Vec<_>>(), expected);
     }
 
     #[test]
