@@ -107,7 +107,7 @@ fn run(seed: u64, breach: Option<Breach>) -> Result<Counts, String> {
 }
 
 /// Runs that the test makes, unless the variable `YONDER_PROTECT_SEEDS` says how many.
-const SEEDS: u64 = 300;
+const SEEDS: u64 = 5_000;
 
 #[test]
 #[cfg_attr(miri, ignore = "a seed takes minutes")]
