@@ -32,6 +32,8 @@ const LINK_EACH: Nanos = 1_000_000_000;
 const REPLACE_AGAIN: Nanos = 1_000_000_000;
 /// How often the controller is told of pages that are at too few places.
 const TELL_EACH: Nanos = 1_000_000_000;
+/// Pause before places at lost nodes are asked for again, after no controller has answered.
+const ASK_AGAIN: Nanos = 100_000_000;
 /// Words that one look sweeps.
 const WORDS_PER_LOOK: u32 = 1 << 16;
 
@@ -45,6 +47,8 @@ pub(super) struct Keeper {
     link_at: Nanos,
     /// Nothing is replaced before that.
     replace_at: Nanos,
+    /// No controller is asked for places at lost nodes before that.
+    ask_at: Nanos,
     /// It was said that there are too few nodes.
     is_warned: bool,
     /// What the controller was told last: how many pages are at too few places, and when.
@@ -58,8 +62,10 @@ pub(super) struct Keeper {
 pub(super) enum Found {
     /// It is elsewhere now.
     Moved,
-    /// It is where it was, as far as is known.
+    /// It is where it was.
     Same,
+    /// Nobody could be asked, or it cannot be reached where it is now.
+    Unknown,
     /// Its node is lost, as the controller says.
     Lost,
 }
@@ -73,6 +79,7 @@ impl Default for Keeper {
             give_back_at: 0,
             link_at: 0,
             replace_at: 0,
+            ask_at: 0,
             is_warned: false,
             told,
             tell_again_at: 0,
@@ -86,7 +93,7 @@ impl Keeper {
         let areas = shared.areas.all();
         let mut is_amiss = false;
         for area in areas.iter() {
-            is_amiss |= look_at_places(shared, &area.table);
+            is_amiss |= self.look_at_places(shared, area);
         }
         is_amiss |= self.sweep(&areas);
         is_amiss |= self.find_doubted(shared, &areas);
@@ -98,6 +105,40 @@ impl Keeper {
         self.link(shared);
         self.tell(shared);
         if is_amiss { Pace::After(self.again) } else { Pace::Within(LOOK_LATER) }
+    }
+
+    /// Gives up the places of a group whose nodes are gone or silent. Whether anything is not as it should be.
+    fn look_at_places(&mut self, shared: &Shared, area: &Area<Entry>) -> bool {
+        let entry = &area.table;
+        let mut is_amiss = false;
+        for kept in entry.kept().filter(|kept| entry.address(kept.place).is_some()) {
+            is_amiss |= match shared.nodes.get(kept.address.node).health.state() {
+                State::Lost => self.leave_lost(shared, area, kept),
+                State::Silent => give_up(shared, entry, kept, Cause::Silent),
+                State::Up => entry.group.take_back(kept.place),
+                State::Suspect => true,
+            };
+        }
+        is_amiss
+    }
+
+    /// A node has nothing any more of what it had, and a place was there as far as is known here. Its region may have
+    /// moved before, as off a node that was drained and started anew: then all of it is where the controller says.
+    /// While no controller answers, a place that alone has a page stays.
+    fn leave_lost(&mut self, shared: &Shared, area: &Area<Entry>, kept: Kept) -> bool {
+        let found = if yonder_clock::now() < self.ask_at { Found::Unknown } else { find(shared, area, kept) };
+        match found {
+            Found::Moved => true,
+            Found::Same | Found::Lost => give_up(shared, &area.table, kept, Cause::Lost),
+            Found::Unknown => {
+                let now = yonder_clock::now();
+                if now >= self.ask_at {
+                    self.ask_at = now + ASK_AGAIN;
+                }
+                give_up(shared, &area.table, kept, Cause::Silent);
+                true
+            }
+        }
     }
 
     fn sweep(&mut self, areas: &List<Entry>) -> bool {
@@ -118,8 +159,8 @@ impl Keeper {
                 match find(shared, area, kept) {
                     Found::Moved => has_moved = true,
                     // The controller may know more soon.
-                    Found::Same if !is_heard() => _ = entry.doubt(kept.place.slot.into()),
-                    Found::Same | Found::Lost => {}
+                    Found::Same | Found::Unknown if !is_heard() => _ = entry.doubt(kept.place.slot.into()),
+                    Found::Same | Found::Unknown | Found::Lost => {}
                 }
             }
         }
@@ -190,20 +231,6 @@ impl Keeper {
     }
 }
 
-/// Gives up the places of a group whose nodes are gone or silent. Whether anything is not as it should be.
-fn look_at_places(shared: &Shared, entry: &Entry) -> bool {
-    let mut is_amiss = false;
-    for kept in entry.kept().filter(|kept| entry.address(kept.place).is_some()) {
-        is_amiss |= match shared.nodes.get(kept.address.node).health.state() {
-            State::Lost => give_up(shared, entry, kept, Cause::Lost),
-            State::Silent => give_up(shared, entry, kept, Cause::Silent),
-            State::Up => entry.group.take_back(kept.place),
-            State::Suspect => true,
-        };
-    }
-    is_amiss
-}
-
 /// Asks where a place is, and notes it.
 pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
     let entry = &area.table;
@@ -215,13 +242,16 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
             return Found::Lost;
         }
         // Controllers that are away come again, and one that was deposed may know less than there is.
-        Err(_) => return Found::Same,
+        Err(_) => return Found::Unknown,
     };
-    let Ok(node) = shared.nodes.know(&location) else { return Found::Same };
+    let Ok(node) = shared.nodes.know(&location) else { return Found::Unknown };
     // It may be one that could not be reached when a queue pair was made.
     let is_linked = shared.nodes.connect(node).is_ok();
-    if node == kept.address.node || !is_linked {
+    if node == kept.address.node {
         return Found::Same;
+    }
+    if !is_linked {
+        return Found::Unknown;
     }
     entry.relocate(kept, Address { node, ..kept.address });
     shared.count(Event::Moved);

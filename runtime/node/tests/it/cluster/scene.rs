@@ -50,6 +50,13 @@ impl Scene {
         self.start(vec![Listen::Udp(ANY.to_owned())], pages, PAGE).unwrap()
     }
 
+    /// Ends a node and starts another one where it was.
+    pub(crate) fn restarted(&self, node: Node, pages: u64) -> Node {
+        let listen: Vec<Listen> = node.addresses().to_vec();
+        drop(node);
+        self.start(listen, pages, PAGE).unwrap()
+    }
+
     pub(crate) fn try_node(&self, pages: u64, page_bytes: u64) -> Result<Node, NodeError> {
         self.start(vec![Listen::Udp(ANY.to_owned()), Listen::Tcp(ANY.to_owned())], pages, page_bytes)
     }

@@ -8,7 +8,7 @@ use yonder_fabric::{RemoteAddress, Status, end_space, open};
 
 use yonder_placement::NodeCondition;
 
-use super::scene::{REGION, Scene, until, url_of};
+use super::scene::{REGION, Scene, stream_node_at, until, url_of};
 use crate::end_to_end::testbed::{Client, PAGE as SMALL, page};
 
 /// Pages of 4 KiB in a region.
@@ -110,6 +110,27 @@ fn pages_are_read_and_written_while_their_regions_move() {
     // A queue pair that is made now knows where everything is.
     let mut other = client.fabric.queue_pair(yonder_fabric::Module::Fault, Arc::clone(&client.frames)).unwrap();
     std::mem::swap(&mut client.queue_pair, &mut other);
+    check_all(&mut client, start, pages());
+}
+
+/// A program that rests while a node is drained and started anew hears of it only when the node is another one.
+#[test]
+fn regions_that_have_moved_before_their_node_started_anew_are_not_given_up() {
+    let scene = Scene::new(4);
+    let first = stream_node_at(scene.address(), 160);
+    let mut client = Client::new(&url(&scene), 4);
+    let start = client.allocate(6 * PAGES);
+    let _second = stream_node_at(scene.address(), 160);
+    let pages = || (0..6 * PAGES).step_by(4);
+    store_all(&mut client, start, pages());
+    scene.client().drain(&url_of(&first), super::scene::TIMEOUT).unwrap();
+    let _again = scene.restarted(first, 160);
+    // The first of them is asked for, and by this the others are known to be elsewhere.
+    until("all are found", || {
+        let _ = client.load(page(start, 0));
+        assert_eq!(counter(&client, "spread_places_given_up"), 0);
+        (counter(&client, "spread_moves") == 6).then_some(())
+    });
     check_all(&mut client, start, pages());
 }
 
