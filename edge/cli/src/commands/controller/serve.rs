@@ -20,6 +20,8 @@ use crate::commands::protection;
 
 /// Where all that controllers keep in etcd is.
 const ETCD_PREFIX: &str = "yonder/";
+/// Pause before etcd is asked again for the leadership.
+const ETCD_PAUSE: Duration = Duration::from_secs(1);
 /// How long the controller may take to answer what its own metrics ask.
 const METRICS_TIMEOUT: Duration = Duration::from_millis(500);
 
@@ -124,12 +126,26 @@ fn lead(
     }
     let etcd = etcd.clone();
     thread::spawn(move || {
-        let opened = EtcdStore::open(&etcd, ETCD_PREFIX, &name, Leadership::Wait);
+        let opened = wait_to_lead(&etcd, &name);
         let _ = happens.send(Event::Leads(opened.map(Box::new)));
     });
     match events.recv()? {
         Event::Stop => Ok(None),
         Event::Leads(opened) => Ok(Some(opened?)),
+    }
+}
+
+/// Waits until this controller leads. That etcd is slow, or away for a while, does not end a controller that is to take
+/// over.
+fn wait_to_lead(etcd: &EtcdAccess, name: &str) -> Result<EtcdStore, StoreError> {
+    loop {
+        match EtcdStore::open(etcd, ETCD_PREFIX, name, Leadership::Wait) {
+            Err(error @ StoreError::Failed { .. }) => {
+                tracing::warn!(%error, "still waiting to take over");
+                thread::sleep(ETCD_PAUSE);
+            }
+            opened => return opened,
+        }
     }
 }
 
