@@ -105,6 +105,7 @@ pub struct ControllerClient {
     timeout: Duration,
     credential: Option<Arc<Credential>>,
     connection: Option<Connection>,
+    connections: u64,
     next_id: u64,
 }
 
@@ -120,7 +121,7 @@ impl ControllerClient {
     #[must_use]
     pub fn new(addresses: &str, timeout: Duration) -> Self {
         let addresses = addresses.split(',').map(|address| address.trim().to_owned()).collect();
-        Self { addresses, timeout, credential: None, connection: None, next_id: 0 }
+        Self { addresses, timeout, credential: None, connection: None, connections: 0, next_id: 0 }
     }
 
     /// The same client, which shows what the process shows ([`Credential::of_process`]), if it does.
@@ -146,7 +147,19 @@ impl ControllerClient {
     #[must_use]
     pub fn another(&self) -> Self {
         let (addresses, timeout, credential) = (self.addresses.clone(), self.timeout, self.credential.clone());
-        Self { addresses, timeout, credential, connection: None, next_id: 0 }
+        Self { addresses, timeout, credential, connection: None, connections: 0, next_id: 0 }
+    }
+
+    /// As [`ControllerClient::another`], of the controller at this address alone.
+    #[must_use]
+    pub fn only_at(&self, address: &str) -> Self {
+        Self { addresses: [address.to_owned()].into(), ..self.another() }
+    }
+
+    /// How many connections it has made: with one more, the controller may be another one, or started anew.
+    #[must_use]
+    pub fn connections(&self) -> u64 {
+        self.connections
     }
 
     /// Makes an address space, without memory, with the longest lease that there is: a day.
@@ -359,6 +372,7 @@ impl ControllerClient {
             None => {
                 let stream = dial(&self.addresses[0], timeout, self.credential.as_ref())?;
                 let lines = LineReader::new(stream.clone());
+                self.connections += 1;
                 self.connection.insert(Connection { stream, lines })
             }
         };

@@ -7,6 +7,8 @@ use clap::{Args, Subcommand};
 use yonder_identity::{DAYS_DEFAULT, DAYS_MAX, Role};
 use yonder_node::TenantLimits;
 
+use super::RollArgs;
+
 /// What `yonder cluster --help` ends with.
 const AFTER_HELP: &str = "\
 An authority, a controller, a node, a program, and a person who may empty nodes:
@@ -26,7 +28,7 @@ pub(crate) struct ClusterArgs {
     pub(crate) what: ClusterWhat,
 }
 
-/// What is done with a cluster's members.
+/// What is done with a cluster.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ClusterWhat {
     /// Make the authority of a cluster, by which its members know each other
@@ -39,6 +41,9 @@ pub(crate) enum ClusterWhat {
     Revoke(ClusterRevokeArgs),
     /// Make a shared key: all who have it may do everything
     Key(ClusterKeyArgs),
+    /// Restart all nodes and controllers that run, one after the other: each node is drained first, so that programs
+    /// notice nothing. Safe to type again
+    Roll(RollArgs),
 }
 
 #[derive(Debug, Args)]

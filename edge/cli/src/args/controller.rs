@@ -199,10 +199,16 @@ impl std::str::FromStr for ControllerAddresses {
     }
 }
 
+impl ControllerAddresses {
+    /// Each as `host:port`.
+    pub(crate) fn each(&self) -> impl Iterator<Item = &str> {
+        self.0.iter().map(|address| address.0.as_str())
+    }
+}
+
 impl fmt::Display for ControllerAddresses {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let addresses: Vec<&str> = self.0.iter().map(|address| address.0.as_str()).collect();
-        formatter.write_str(&addresses.join(","))
+        formatter.write_str(&self.each().collect::<Vec<_>>().join(","))
     }
 }
 

@@ -1,5 +1,7 @@
 //! `yonder cluster`: makes the members of a cluster, on the machine that has its authority. Nothing here is on a
-//! network.
+//! network, but what `roll` restarts.
+
+mod roll;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -24,6 +26,7 @@ pub(crate) fn run(args: &ClusterArgs) -> anyhow::Result<ExitCode> {
         ClusterWhat::List(args) => list(args)?,
         ClusterWhat::Revoke(args) => revoke(args)?,
         ClusterWhat::Key(args) => make_key(args)?,
+        ClusterWhat::Roll(args) => return roll::run(args),
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -13,12 +13,14 @@ use yonder::units::format_bytes;
 use yonder_controller::ControllerClient;
 use yonder_placement::{NodeCondition, NodeView, SpaceView, TenantView};
 
+pub(crate) use self::drain::{Seen, Watch, held_up_by, named};
+pub(crate) use self::health::{complaints, is_well};
 use crate::args::{AtArgs, ControllerArgs, ControllerWhat, NodeNameArgs, NodesArgs, SpacesArgs, TenantsArgs};
 use crate::output::{json_line, line};
 use crate::table::{number, print, titled};
 
 /// How long a controller that is asked may take: it may be starting.
-const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
+pub(crate) const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Heads of what is shown of tenants. Work is time of a node's slow path and of offloads; shed requests are counted
 /// since the nodes started.
@@ -38,7 +40,7 @@ pub(crate) fn run(args: &ControllerArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn client(args: &AtArgs, timeout: Duration) -> anyhow::Result<ControllerClient> {
+pub(crate) fn client(args: &AtArgs, timeout: Duration) -> anyhow::Result<ControllerClient> {
     Ok(ControllerClient::new(&args.at.to_string(), timeout).with_credential(args.credential.of_client()?))
 }
 

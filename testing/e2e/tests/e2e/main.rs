@@ -29,6 +29,7 @@ mod members;
 mod memory_nodes;
 mod privileges;
 mod refusals;
+mod rolling;
 mod run;
 mod services;
 mod soak;

@@ -61,7 +61,7 @@ pub(super) fn run(args: &DrainArgs) -> anyhow::Result<()> {
 
 /// What a look at the node shows.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Seen {
+pub(crate) enum Seen {
     /// Nothing is left on it, of so many regions that it had.
     Drained { total: u64 },
     /// It will not be drained, for this reason.
@@ -75,7 +75,7 @@ enum Seen {
 }
 
 /// One node that is drained, and what was last_report of it.
-struct Watch {
+pub(crate) struct Watch {
     /// As it was typed.
     name: String,
     /// Found at the first look.
@@ -89,12 +89,12 @@ struct Watch {
 }
 
 impl Watch {
-    fn new(name: &str, now: Instant) -> Self {
+    pub(crate) fn new(name: &str, now: Instant) -> Self {
         Self { name: name.to_owned(), node: None, left: 0, most: 0, has_looked: false, last_report: now }
     }
 
     /// How many regions the node has that will be drained, if it is there.
-    fn begin(&mut self, nodes: &[NodeView]) {
+    pub(crate) fn begin(&mut self, nodes: &[NodeView]) {
         let is_there = |view: &&NodeView| view.condition != NodeCondition::Lost;
         let Some(view) = named(nodes, &self.name).filter(is_there) else { return };
         (self.node, self.has_looked) = (Some(view.node), true);
@@ -106,7 +106,7 @@ impl Watch {
         self.node.map_or_else(|| self.name.clone(), |node| node.to_string())
     }
 
-    fn look(&mut self, nodes: &[NodeView], now: Instant) -> Seen {
+    pub(crate) fn look(&mut self, nodes: &[NodeView], now: Instant) -> Seen {
         let name = &self.name;
         let found = match self.node {
             Some(node) => nodes.iter().find(|view| view.node == node),
@@ -138,20 +138,24 @@ impl Watch {
             return Seen::AsBefore;
         }
         self.last_report = now;
-        let cause = if view.condition == NodeCondition::Silent {
-            format!("{name} is not connected to the controller; waiting for it")
-        } else if view.regions_leaving > 0 {
-            format!("a region of {name} is still moving; waiting for it")
-        } else {
-            format!("no other node has room for what is on {name}; start one, or free memory")
-        };
-        Seen::Stalled { cause }
+        Seen::Stalled { cause: held_up_by(view, name) }
+    }
+}
+
+/// Why a node that is drained is not yet, if nothing moves for long.
+pub(crate) fn held_up_by(view: &NodeView, name: &str) -> String {
+    if view.condition == NodeCondition::Silent {
+        format!("{name} is not connected to the controller; waiting for it")
+    } else if view.regions_leaving > 0 {
+        format!("a region of {name} is still moving; waiting for it")
+    } else {
+        format!("no other node has room for what is on {name}; start one, or free memory")
     }
 }
 
 /// The node with this number, name or URL. Of several with one URL it is the one that is there, as the controller
 /// takes it.
-fn named<'nodes>(nodes: &'nodes [NodeView], name: &str) -> Option<&'nodes NodeView> {
+pub(crate) fn named<'nodes>(nodes: &'nodes [NodeView], name: &str) -> Option<&'nodes NodeView> {
     let is_named = |view: &&NodeView| {
         view.node.to_string() == name || view.name.as_deref() == Some(name) || view.urls.iter().any(|url| url == name)
     };

@@ -60,8 +60,13 @@ impl Health {
     }
 }
 
+/// Whether nothing of it is wrong.
+pub(crate) fn is_well(nodes: &[NodeView], spaces: &[SpaceView]) -> bool {
+    Health::of(nodes, spaces).healthy
+}
+
 /// A line for each thing that is not well.
-fn complaints(nodes: &[NodeView], spaces: &[SpaceView]) -> Vec<String> {
+pub(crate) fn complaints(nodes: &[NodeView], spaces: &[SpaceView]) -> Vec<String> {
     let nodes = nodes.iter().filter_map(|node| {
         let (name, urls) = (node.name.clone().unwrap_or_else(|| node.node.to_string()), node.urls.join(","));
         match node.condition {
