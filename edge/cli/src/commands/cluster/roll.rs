@@ -25,6 +25,8 @@ use crate::commands::controller::{Seen, Watch, client, complaints, held_up_by, n
 
 pub(super) fn run(args: &RollArgs) -> anyhow::Result<ExitCode> {
     let mut roll = Roll::new(args)?;
+    // A controller that is not there is not waited for.
+    roll.watcher.look()?;
     // Before nodes are chosen, so that those that have ended are not among them.
     if let Err(error) = roll.until_well() {
         let cause = format!("{error:#}");
