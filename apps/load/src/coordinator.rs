@@ -6,7 +6,8 @@
 use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
-use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
+use std::sync::atomic::AtomicBool;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -118,7 +119,7 @@ impl KvLoad {
     pub fn fill(&mut self, progress: impl FnMut(&Progress)) -> Result<FillResult, LoadError> {
         let start = Instant::now();
         let assignment = |thread| self.assignment(Pace::Closed, Work::fill(&self.settings, thread), Nanos::MAX);
-        let tally = self.start_threads(assignment, progress)?;
+        let tally = self.start_threads(assignment, &AtomicBool::new(false), progress)?;
         if let Some(first) = tally.first_error {
             return Err(LoadError::FillFailed { failed: tally.errors, keys: self.settings.keys, first });
         }
@@ -139,10 +140,24 @@ impl KvLoad {
         duration: Duration,
         progress: impl FnMut(&Progress),
     ) -> Result<LoadResult, LoadError> {
-        assert!(!duration.is_zero(), "a run needs a duration");
+        self.run_until(rate, duration, &AtomicBool::new(false), progress)
+    }
+
+    /// As [`KvLoad::run`], for `longest`, or until `is_over` is true; it is looked at with each request and reply.
+    ///
+    /// # Panics
+    /// If the longest duration is zero.
+    pub fn run_until(
+        &mut self,
+        rate: Rate,
+        longest: Duration,
+        is_over: &AtomicBool,
+        progress: impl FnMut(&Progress),
+    ) -> Result<LoadResult, LoadError> {
+        assert!(!longest.is_zero(), "a run needs a duration");
         self.runs += 1;
         let before = self.server_stats()?;
-        let (threads, deadline) = (self.settings.threads, duration.as_nanos() as Nanos);
+        let (threads, deadline) = (self.settings.threads, longest.as_nanos() as Nanos);
         let assignment = |thread: usize| {
             // Every thread of every run draws its own arrivals and keys.
             let seed = self.settings.seed.wrapping_mul(1_000_003) + self.runs * 4099 + thread as u64;
@@ -152,7 +167,8 @@ impl KvLoad {
                 deadline,
             )
         };
-        let tally = self.start_threads(assignment, progress)?;
+        let tally = self.start_threads(assignment, is_over, progress)?;
+        let duration = Duration::from_nanos(tally.ended_at).min(longest);
         let server = self.server_stats()?.since(&before);
         Ok(LoadResult::new(self.settings.clone(), rate, duration, tally, server))
     }
@@ -166,6 +182,7 @@ impl KvLoad {
     fn start_threads(
         &self,
         assignment: impl Fn(usize) -> Assignment,
+        is_over: &AtomicBool,
         progress: impl FnMut(&Progress),
     ) -> Result<Tally, LoadError> {
         let connections =
@@ -178,7 +195,9 @@ impl KvLoad {
                 .enumerate()
                 .map(|(thread, connections)| {
                     let (assignment, sender) = (assignment(thread), sender.clone());
-                    scope.spawn(move || self.work(assignment, connections, start, sender))
+                    let worker =
+                        move || Worker::new(assignment, connections, &self.ledger, is_over, start, sender)?.run();
+                    scope.spawn(worker)
                 })
                 .collect();
             drop(sender);
@@ -193,16 +212,6 @@ impl KvLoad {
                 Err(LoadError::ServerGone { target: self.settings.target.clone(), completed: tally.completed(), cause })
             }
         }
-    }
-
-    fn work(
-        &self,
-        assignment: Assignment,
-        connections: Vec<Connection>,
-        start: Instant,
-        batches: Sender<Tally>,
-    ) -> Result<(), WorkerError> {
-        Worker::new(assignment, connections, &self.ledger, start, batches)?.run()
     }
 
     /// The connections of thread `thread`: its fair share of all.

@@ -124,6 +124,8 @@ pub struct LoadResult {
     pub max_us: f64,
     /// Mean latency.
     pub mean_us: f64,
+    /// Longest time in which a loading thread got no reply but errors, from the start of the run on.
+    pub longest_gap_us: f64,
     /// Latencies of gets: of a workload's reads.
     pub get: LatencySummary,
     /// Latencies of sets: of a workload's updates.
@@ -207,6 +209,7 @@ impl LoadResult {
             p999_us: all.p999_us,
             max_us: all.max_us,
             mean_us: all.mean_us,
+            longest_gap_us: tally.longest_gap as f64 / 1e3,
             get,
             set,
             insert: if_any(|shares| shares.insert, insert),

@@ -20,11 +20,28 @@ pub(crate) struct Tally {
     /// Refused, unanswered, or lost with their connection.
     pub(crate) errors: u64,
     pub(crate) dropped: u64,
+    /// When the last reply came, and the longest time without one until then, from the start of the run on.
+    pub(crate) completed_at: Nanos,
+    pub(crate) longest_gap: Nanos,
+    /// When requests ended to start.
+    pub(crate) ended_at: Nanos,
     pub(crate) first_wrong: Option<String>,
     pub(crate) first_error: Option<String>,
 }
 
 impl Tally {
+    /// Takes what was counted out; the time since the last reply goes on.
+    pub(crate) fn take(&mut self) -> Self {
+        let next = Self { completed_at: self.completed_at, ..Self::default() };
+        std::mem::replace(self, next)
+    }
+
+    /// There is, or will be, a reply at `now`, and none was between the last one and this.
+    pub(crate) fn end_gap(&mut self, now: Nanos) {
+        self.longest_gap = self.longest_gap.max(now.saturating_sub(self.completed_at));
+        self.completed_at = now;
+    }
+
     /// Counts the end of `request` at `now`; the run ends at `deadline`.
     pub(crate) fn count(&mut self, request: Request, outcome: Outcome, now: Nanos, deadline: Nanos) {
         match outcome {
@@ -36,6 +53,7 @@ impl Tally {
             Outcome::Miss => self.misses += 1,
             Outcome::Hit | Outcome::Stored => {}
         }
+        self.end_gap(now);
         self.in_time += u64::from(now <= deadline);
         self.latency[request.op.number()].record(now.saturating_sub(request.intended));
     }
@@ -69,6 +87,9 @@ impl Tally {
         self.wrong_values += other.wrong_values;
         self.errors += other.errors;
         self.dropped += other.dropped;
+        self.completed_at = self.completed_at.max(other.completed_at);
+        self.longest_gap = self.longest_gap.max(other.longest_gap);
+        self.ended_at = self.ended_at.max(other.ended_at);
         self.first_wrong = self.first_wrong.take().or(other.first_wrong);
         self.first_error = self.first_error.take().or(other.first_error);
     }
@@ -106,5 +127,25 @@ mod tests {
         let longest: Vec<f64> = total.latency[2..].iter().map(|latency| latency.max_us().round()).collect();
         assert_eq!(longest, [5.0, 6.0, 7.0]);
         assert_eq!((total.completed(), total.all().len()), (7, 7));
+    }
+
+    #[test]
+    fn a_gap_lasts_from_reply_to_reply_whatever_was_handed_over_or_refused_between() {
+        let get = Request { op: Op::Get, key: 1, intended: 0 };
+        let (mut total, mut now) = (Tally::default(), Tally::default());
+        now.count(get, Outcome::Hit, 300, Nanos::MAX);
+        now.count(get, Outcome::Hit, 310, Nanos::MAX);
+        total.merge(now.take());
+        // From the start of the run to the first reply.
+        assert_eq!(total.longest_gap, 300);
+        now.count(get, Outcome::Refused("SERVER_ERROR".into()), 700, Nanos::MAX);
+        total.merge(now.take());
+        assert_eq!(total.longest_gap, 300);
+        now.count(get, Outcome::Hit, 1_310, Nanos::MAX);
+        total.merge(now.take());
+        assert_eq!(total.longest_gap, 1_000);
+        now.end_gap(3_310);
+        total.merge(now.take());
+        assert_eq!(total.longest_gap, 2_000);
     }
 }

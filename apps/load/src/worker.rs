@@ -11,6 +11,7 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
@@ -72,6 +73,8 @@ enum Phase {
 pub(crate) struct Worker<'a> {
     assignment: Assignment,
     ledger: &'a Ledger,
+    /// Once this is true no request starts any more.
+    is_over: &'a AtomicBool,
     start: Instant,
     pool: Pool,
     backlog: VecDeque<Request>,
@@ -93,6 +96,7 @@ impl<'a> Worker<'a> {
         assignment: Assignment,
         connections: Vec<Connection>,
         ledger: &'a Ledger,
+        is_over: &'a AtomicBool,
         start: Instant,
         batches: Sender<Tally>,
     ) -> io::Result<Self> {
@@ -103,6 +107,7 @@ impl<'a> Worker<'a> {
             backlog: VecDeque::with_capacity(assignment.backlog_max),
             assignment,
             ledger,
+            is_over,
             start,
             phase: Phase::Starting,
             tally: Tally::default(),
@@ -121,8 +126,12 @@ impl<'a> Worker<'a> {
         let mut events = Events::with_capacity(EVENTS_MAX);
         while self.pool.usable() > 0 {
             let now = self.now();
+            if self.is_over.load(Ordering::Relaxed) {
+                self.assignment.deadline = self.assignment.deadline.min(now);
+            }
             self.send_backlog();
             if self.phase == Phase::Starting && !self.start_due_requests(now) {
+                self.tally.ended_at = now;
                 self.phase = Phase::Draining { until: now + self.patience_ns() };
             }
             self.flush();
@@ -202,7 +211,7 @@ impl<'a> Worker<'a> {
 
     fn hand_over(&mut self) {
         // The coordinator outlives its workers; were it gone, nobody would want the numbers.
-        let _ = self.batches.send(std::mem::take(&mut self.tally));
+        let _ = self.batches.send(self.tally.take());
     }
 
     fn is_finished(&self, now: Nanos) -> bool {
@@ -245,6 +254,9 @@ impl<'a> Worker<'a> {
     fn give_up(&mut self) {
         let unanswered = self.pool.outstanding() as u64;
         let patience = self.assignment.patience;
+        if unanswered > 0 {
+            self.tally.end_gap(self.now());
+        }
         self.tally.count_errors(unanswered, || format!("no answer came within {patience:?} after the end of the run"));
         self.tally.dropped += self.backlog.len() as u64;
         self.backlog.clear();

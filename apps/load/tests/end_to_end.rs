@@ -3,6 +3,7 @@
 mod memcached;
 
 use std::net::TcpListener;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use memcached::{Fault, Server};
@@ -120,6 +121,20 @@ fn an_open_loop_offers_the_rate_it_was_told() {
     let result = run_for(&mut filled(settings(&server)), Rate::PerSecond(5_000.0), SHORT);
     // 1000 arrivals are expected; five standard deviations of a Poisson process around them.
     assert!((840..=1160).contains(&result.requests), "{} requests", result.requests);
+}
+
+#[test]
+fn a_run_ends_when_it_is_told_to() {
+    let server = Server::start(Fault::None);
+    let (mut load, is_over) = (filled(settings(&server)), AtomicBool::new(false));
+    let result = std::thread::scope(|scope| {
+        let run =
+            scope.spawn(|| load.run_until(Rate::PerSecond(2_000.0), Duration::from_secs(3_600), &is_over, |_| ()));
+        is_over.store(true, Ordering::Relaxed);
+        run.join().unwrap().unwrap()
+    });
+    assert!(result.duration_s < 60.0, "{result:?}");
+    assert_eq!((result.errors, result.dropped), (0, 0), "{result:?}");
 }
 
 #[test]
