@@ -1,16 +1,18 @@
-//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `compat`, `lints`, `loom`, `miri`, `sim`, `fuzz` and `install`.
+//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `compat`, `lints`, `loom`, `miri`, `sim`, `failures`, `fuzz`
+//! and `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
-//! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`fuzz`] hostile inputs, [`compat`] programs of
-//! others. [`install`] puts the command and the C library where programs find them. Neighbours: `.ci/run` calls `ci`;
-//! the alias `xtask` is in `.cargo/config.toml`.
+//! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`failures`] measures what is noticed of nodes that
+//! fail, [`fuzz`] runs hostile inputs, [`compat`] programs of others. [`install`] puts the command and the C library
+//! where programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
 mod cargo;
 mod ci;
 mod compat;
+mod failures;
 mod fuzz;
 mod install;
 mod lints;
@@ -34,6 +36,8 @@ const USAGE: &str = "type one of
   cargo xtask sim [node|order|moves|pager] [--seeds A..B]   clients and nodes under a network with faults, one process and its
                                   lanes, moves between nodes, the pager on a model of the kernel; all if none is named.
                                   --seed N [--trace] tells one run
+  cargo xtask failures [--protection copies=2] [--fault kill|stop|loss|kill-both|none] [--times 20]   what a server
+                                  with pages on several nodes notices; --soak 1h --each 20s, all faults in turns
   cargo xtask fuzz smoke          hostile inputs for every target; fuzz TARGET --seconds N, fuzz replay TARGET FILE
   cargo xtask install --prefix DIR   the command, the C library, its headers and yonder.pc [--from target/release]";
 
@@ -49,6 +53,7 @@ fn main() -> ExitCode {
         ["loom"] => loom::run(&repository_root()),
         ["miri"] => miri::run(&repository_root()),
         ["sim", rest @ ..] => sim::run_with(&repository_root(), rest),
+        ["failures", rest @ ..] => failures::run_with(&repository_root(), rest),
         ["fuzz", rest @ ..] => fuzz::run_with(&repository_root(), rest),
         ["install", rest @ ..] => install::wish(rest).and_then(|wish| install::run(&repository_root(), &wish)),
         [] => Err(format!("a chore is missing: {USAGE}")),

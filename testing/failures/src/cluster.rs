@@ -1,0 +1,225 @@
+//! [`Cluster`]: a controller, its nodes and a server whose pages are on them; how they fail, and when they are well
+//! again.
+//!
+//! All are processes that end with this one, also when it is killed while one of them stands still.
+
+use std::time::{Duration, Instant};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+use yonder_e2e::{Process, Yonder};
+
+use crate::lossy_path::LossyPath;
+use crate::{Fault, Wish, pause};
+
+const REGION_SIZE: &str = "4MiB";
+/// How much of the server's memory a node has room for, so that all is well on few nodes too.
+const NODE_MEMORY: u64 = 2;
+/// How much of its memory is local.
+const LOCAL: &str = "12.5%";
+/// How many of a thousand datagrams are lost where some are.
+const LOST: u32 = 50;
+/// How long the controller is away.
+const CONTROLLER_AWAY: Duration = Duration::from_secs(1);
+/// How long all is to be well before it counts: what the controller is told of pages is a moment old.
+const WELL_FOR: Duration = Duration::from_secs(1);
+/// How often that is asked; each time takes a process.
+const ASK_EACH: Duration = Duration::from_millis(100);
+/// How long it may take until all is well.
+const WELL_WITHIN: Duration = Duration::from_secs(120);
+
+/// See the head of this file. Nodes that failed last are the last ones.
+pub(crate) struct Cluster {
+    yonder: Yonder,
+    state: TempDir,
+    node_memory: String,
+    controller: Process,
+    nodes: Vec<Node>,
+    lossy: Option<(LossyPath, Process)>,
+    server: Process,
+}
+
+struct Node {
+    process: Process,
+    url: String,
+}
+
+/// What was done to a node, until it is mended.
+pub(crate) enum Harm {
+    None,
+    /// The node at this URL is gone.
+    Killed(String),
+    /// The node at this URL, which is the last one, stands still.
+    Stopped(String),
+    Lossy,
+}
+
+impl Cluster {
+    /// Starts all of it.
+    pub(crate) fn start(wish: &Wish) -> Self {
+        let yonder = Yonder::found();
+        let state = tempfile::tempdir().expect("a temporary folder");
+        let controller = start_controller(yonder, &state, "tcp://127.0.0.1:0");
+        let at = controller.url("tcp");
+        let node_memory = (NODE_MEMORY * wish.memory_bytes).to_string();
+        let mut nodes = wish.protection.nodes();
+        let lossy = wish.faults.contains(&Fault::Loss).then(|| {
+            nodes -= 1;
+            let address = at.trim_start_matches("tcp://").to_owned();
+            let path = LossyPath::new(address).expect("this machine has free ports");
+            let node = start_node(yonder, "udp", &path.controller, &node_memory);
+            (path, node)
+        });
+        let nodes = (0..nodes).map(|_| Node::start(yonder, &at, &node_memory)).collect();
+        let far = format!("{}?{}", at.replace("tcp://", "yonder://"), wish.protection);
+        let memory = wish.memory_bytes.to_string();
+        let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", &memory, "--local", LOCAL, "--far", &far];
+        let server = guarded(yonder, &flags);
+        Self { yonder, state, node_memory, controller, nodes, lossy, server }
+    }
+
+    /// How many nodes there are.
+    pub(crate) fn nodes(&self) -> usize {
+        self.nodes.len() + usize::from(self.lossy.is_some())
+    }
+
+    /// Where the server listens.
+    pub(crate) fn server(&self) -> String {
+        self.server.address().to_string()
+    }
+
+    /// Lets something fail, now.
+    pub(crate) fn inject(&mut self, fault: Fault) -> Harm {
+        match fault {
+            Fault::None => Harm::None,
+            Fault::Kill => {
+                let harm = self.kill(|_| ());
+                self.add_node();
+                harm
+            }
+            Fault::KillBoth => {
+                let harm = self.kill(|controller| controller.signal(Signal::KILL));
+                pause(CONTROLLER_AWAY);
+                let listen = self.controller.url("tcp");
+                self.controller = start_controller(self.yonder, &self.state, &listen);
+                self.add_node();
+                harm
+            }
+            Fault::Stop => {
+                let node = self.victim();
+                node.process.signal(Signal::STOP);
+                let url = node.url.clone();
+                self.nodes.push(node);
+                Harm::Stopped(url)
+            }
+            Fault::Loss => {
+                let (path, _) = self.lossy.as_ref().expect("a node has a path where it is to lose something");
+                path.lose(LOST);
+                Harm::Lossy
+            }
+        }
+    }
+
+    /// Waits until all pages are at as many nodes as was asked for, without the one that was harmed; since when they
+    /// are. None if nothing had to be done for that.
+    pub(crate) fn protected_again(&mut self, harm: &Harm) -> Result<Option<Instant>, String> {
+        let without = match harm {
+            Harm::None | Harm::Lossy => return Ok(None),
+            Harm::Killed(url) | Harm::Stopped(url) => url.clone(),
+        };
+        let since = self.well_since(|cluster| {
+            let nodes = cluster.ask("nodes");
+            let is_free = |node: &Value| node["urls"][0] != without.as_str() || node["regions"] == 0;
+            let health = cluster.ask("health");
+            // A controller that does not answer says nothing.
+            !nodes.is_empty() && nodes.iter().all(is_free) && health.iter().any(|health| health["spaces_below"] == 0)
+        });
+        since.map(Some)
+    }
+
+    /// Makes good what can be, and waits until `yonder controller health` finds nothing amiss.
+    pub(crate) fn mend(&mut self, harm: Harm) -> Result<(), String> {
+        match harm {
+            Harm::None | Harm::Killed(_) => {}
+            Harm::Stopped(_) => self.nodes.last().expect("it is the last one").process.signal(Signal::CONT),
+            Harm::Lossy => self.lossy.iter().for_each(|(path, _)| path.lose(0)),
+        }
+        self.well_since(|cluster| cluster.ask("health").iter().any(|health| health["healthy"] == true)).map(drop)
+    }
+
+    /// Ends the server, which is to end well.
+    pub(crate) fn end(self) -> Result<(), String> {
+        let ended = self.server.stop();
+        if ended.code == Some(0) { Ok(()) } else { Err(format!("the server has not ended well: {}", ended.stderr)) }
+    }
+
+    /// Kills a node and, at the same moment, does something to the controller.
+    fn kill(&mut self, to_controller: impl FnOnce(&Process)) -> Harm {
+        let Node { process, url } = self.victim();
+        process.signal(Signal::KILL);
+        to_controller(&self.controller);
+        process.kill();
+        Harm::Killed(url)
+    }
+
+    fn add_node(&mut self) {
+        self.nodes.push(Node::start(self.yonder, &self.controller.url("tcp"), &self.node_memory));
+    }
+
+    /// Takes out the node that has been well longest of those with something on them.
+    fn victim(&mut self) -> Node {
+        let views = self.ask("nodes");
+        let has_regions =
+            |node: &Node| views.iter().any(|view| view["urls"][0] == node.url.as_str() && view["regions"] != 0);
+        let victim = self.nodes.iter().position(has_regions).unwrap_or(0);
+        self.nodes.remove(victim)
+    }
+
+    /// What the controller answers to a question, a line an object; nothing if it does not answer.
+    fn ask(&self, what: &str) -> Vec<Value> {
+        self.yonder.run(&["controller", what, "--json", "--at", &self.controller.url("tcp")]).objects()
+    }
+
+    /// Asks until all has been well for a while: since when it was.
+    fn well_since(&self, is_well: impl Fn(&Self) -> bool) -> Result<Instant, String> {
+        let (start, mut since) = (Instant::now(), None);
+        while start.elapsed() < WELL_WITHIN {
+            if is_well(self) {
+                let since = *since.get_or_insert_with(Instant::now);
+                if since.elapsed() >= WELL_FOR {
+                    return Ok(since);
+                }
+            } else {
+                since = None;
+            }
+            pause(ASK_EACH);
+        }
+        let health = self.yonder.run(&["controller", "health", "--at", &self.controller.url("tcp")]);
+        Err(format!("it is not well after {} s: {}", WELL_WITHIN.as_secs(), health.stdout.replace('\n', "; ")))
+    }
+}
+
+impl Node {
+    fn start(yonder: Yonder, controller: &str, memory: &str) -> Self {
+        let process = start_node(yonder, "tcp", controller, memory);
+        let url = process.url("tcp");
+        Self { process, url }
+    }
+}
+
+/// Starts a process that ends with this one, and waits until it listens.
+fn guarded(yonder: Yonder, args: &[&str]) -> Process {
+    yonder.serve(&[&["bench", "guarded", "--", yonder.path()], args].concat())
+}
+
+fn start_node(yonder: Yonder, scheme: &str, controller: &str, memory: &str) -> Process {
+    let listen = format!("{scheme}://127.0.0.1:0");
+    let flags = ["node", "--listen", &listen, "--memory", memory, "--page-size", "64KiB", "--data-threads", "1"];
+    guarded(yonder, &[&flags[..], &["--controller", controller, "--region-size", REGION_SIZE]].concat())
+}
+
+fn start_controller(yonder: Yonder, state: &TempDir, listen: &str) -> Process {
+    let state = state.path().join("state").display().to_string();
+    guarded(yonder, &["controller", "--listen", listen, "--state", &state, "--region-size", REGION_SIZE])
+}
