@@ -301,11 +301,12 @@ impl SpreadQueuePair {
                     let up = self.up(entry, read.ticket().slots(), |slot| read.place(slot));
                     read.failed(slot, up, now)
                 };
+                let goes_on = self.go_on_reading(at, &operation, read, step, now);
                 match (step.then, end) {
                     // As with one node, whoever has posted it decides how often it is tried.
                     (ReadNext::Failed, End::Unknown) => Step::Ended(Status::Disconnected),
                     (ReadNext::Failed, End::Refused(_)) if !has_moved => Step::Ended(Status::Failed),
-                    _ => self.go_on_reading(at, &operation, read, step, now),
+                    _ => goes_on,
                 }
             }
             // Soon, where it is by then.

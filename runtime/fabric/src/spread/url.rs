@@ -78,7 +78,9 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
 /// Reads `parts+sums`.
 fn code(text: &str) -> Option<Places> {
     let (parts, sums) = text.split_once('+')?;
-    let (parts, sums): (u8, u8) = (parts.parse().ok()?, sums.parse().ok()?);
+    // A number may have a sign.
+    let number = |text: &str| text.parse::<u8>().ok().filter(|_| !text.starts_with('+'));
+    let (parts, sums) = (number(parts)?, number(sums)?);
     let is_good = parts >= 2 && sums >= 1 && usize::from(parts.checked_add(sums)?) <= SLOTS_MAX;
     is_good.then(|| Places::code(parts, sums))
 }
@@ -97,7 +99,8 @@ mod tests {
         assert_eq!(parse("yonder://a:1?code=6+2").unwrap().places, Places::code(6, 2));
         let addresses = ["", "a", "a:1,", ",", "a:1/b", ":1", "a:70000"].map(str::to_owned);
         let settings = ["lease=1s", "copies", "copies=4", "some=1", "copies=2&code=4+1", "code=4+1&code=4+1"];
-        let codes = ["4", "4+", "1+1", "4+0", "7+2", "255+1", "a+b", "4+1+1"].map(|code| format!("a:1?code={code}"));
+        let codes =
+            ["4", "4+", "1+1", "4+0", "7+2", "255+1", "a+b", "4+1+1", "4++1"].map(|code| format!("a:1?code={code}"));
         let settings = settings.map(|setting| format!("a:1?{setting}"));
         for wrong in addresses.iter().chain(&settings).chain(&codes) {
             let message = parse(&format!("yonder://{wrong}")).unwrap_err().to_string();

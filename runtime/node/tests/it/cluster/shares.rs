@@ -98,6 +98,21 @@ fn two_nodes_end_at_once_where_two_may() {
 }
 
 #[test]
+fn what_cannot_be_read_ends_and_what_was_asked_for_it_with_it() {
+    let scene = Scene::new(2);
+    let mut nodes: Vec<_> = (0..5).map(|_| scene.node(96)).collect();
+    let mut client = Client::new(&format!("{}?code=4+1", url(&scene)), 4);
+    let start = client.allocate(PAGES);
+    (0..40).for_each(|index| store(&mut client, start, index, 0));
+    drop(nodes.drain(..2));
+    // Answers of the three others come after the ends of reads that wanted four.
+    for index in (0..40).cycle().take(400) {
+        let id = client.read(page(start, index), 0);
+        assert_eq!(client.finish(1)[&id], Status::Disconnected, "page {index}");
+    }
+}
+
+#[test]
 fn bytes_that_are_not_asked_for_stay_and_what_is_discarded_is_zeros() {
     let scene = Scene::new(2);
     let _nodes: Vec<_> = (0..4).map(|_| scene.node(96)).collect();
