@@ -1,12 +1,13 @@
 //! Several memory nodes and their controller, in one process over the loopback: regions that move.
 //!
 //! `scene` starts controllers and nodes; `router` is a client that goes where regions are; `target` is a node made by
-//! the test, which takes regions over when the test says so; `lossy_path` loses what a node is told on its way. No test
-//! sleeps: they wait until something has happened, and fail after [`scene::TIMEOUT`].
+//! the test, which takes regions over when the test says so; `lossy_path` loses what a node is told on its way, and on `stalled_path`
+//! requests stand still. No test sleeps: they wait until something has happened, and fail after [`scene::TIMEOUT`].
 
 mod drain;
 mod ends;
 mod groups;
+mod late_discard;
 mod lossy_path;
 mod lost_words;
 mod named;
@@ -15,4 +16,5 @@ mod router;
 mod scene;
 mod shares;
 mod spread;
+mod stalled_path;
 mod target;

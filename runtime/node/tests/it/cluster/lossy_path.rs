@@ -33,17 +33,10 @@ pub(crate) struct LossyPath {
 
 impl LossyPath {
     pub(crate) fn new(scene: &Scene, what: Lost) -> Self {
-        let [registrations, requests] = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
-        let controller = registrations.local_addr().unwrap().to_string();
+        let requests = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("tcp://{}", requests.local_addr().unwrap());
-        let (lost, node) = (Arc::new(AtomicUsize::new(0)), Arc::new(Mutex::new(None)));
-        let (real, public, found) = (scene.address(), url.clone(), Arc::clone(&node));
-        thread::spawn(move || {
-            for stream in registrations.incoming().map_while(Result::ok) {
-                let Ok(controller) = TcpStream::connect(&real) else { return };
-                *found.lock().unwrap() = Some(register(&stream, controller, &public));
-            }
-        });
+        let lost = Arc::new(AtomicUsize::new(0));
+        let (controller, node) = pass_registrations(scene, url.clone());
         let losses = Arc::clone(&lost);
         thread::spawn(move || {
             for stream in requests.incoming().map_while(Result::ok) {
@@ -60,6 +53,22 @@ impl LossyPath {
     pub(crate) fn lost(&self) -> usize {
         self.lost.load(Ordering::Acquire)
     }
+}
+
+/// Passes registrations on, with `public` as the node's URL. Where the node finds its controller so, and where the node
+/// is once it has registered.
+pub(super) fn pass_registrations(scene: &Scene, public: String) -> (String, Arc<Mutex<Option<SocketAddr>>>) {
+    let registrations = TcpListener::bind("127.0.0.1:0").unwrap();
+    let controller = registrations.local_addr().unwrap().to_string();
+    let (real, node) = (scene.address(), Arc::new(Mutex::new(None)));
+    let found = Arc::clone(&node);
+    thread::spawn(move || {
+        for stream in registrations.incoming().map_while(Result::ok) {
+            let Ok(controller) = TcpStream::connect(&real) else { return };
+            *found.lock().unwrap() = Some(register(&stream, controller, &public));
+        }
+    });
+    (controller, node)
 }
 
 /// Passes a registration on with the path's URL, and everything after it as it is. Returns where the node listens.
@@ -79,7 +88,7 @@ fn register(node: &TcpStream, mut controller: TcpStream, public: &str) -> Socket
 }
 
 /// Copies until an end is closed, and closes the other.
-fn pass(from: &mut impl Read, to: &mut TcpStream) {
+pub(super) fn pass(from: &mut impl Read, to: &mut TcpStream) {
     // An end of either side is the end of both.
     let _ = std::io::copy(from, to);
     let _ = to.shutdown(Shutdown::Both);
