@@ -101,3 +101,18 @@ pub fn call(lane: &mut Lane, operation: &Operation<'_>, arguments: &[u8]) -> Res
         lane.wait(now, CALL_TIME_MAX);
     }
 }
+
+/// Waits until nothing that was given up on a lane without other operations may change `bytes` at `address` any more.
+pub fn await_aborts(lane: &mut Lane, pid: u32, address: u64, bytes: u64) -> Result<(), CallError> {
+    let start = yonder_clock::now();
+    let mut nothing = Waiting { arguments: &[], answer: None };
+    while lane.may_still_change(pid, address, bytes) {
+        let now = yonder_clock::now();
+        if now - start >= saturating_nanos(CALL_TIME_MAX) {
+            return Err(CallError::TimedOut);
+        }
+        lane.poll(now, &mut nothing);
+        lane.wait(now, CALL_TIME_MAX);
+    }
+    Ok(())
+}

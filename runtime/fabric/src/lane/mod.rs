@@ -37,7 +37,7 @@ use protection::Protector;
 use stream::{Arrival, StreamLink};
 
 pub use address::NodeAddress;
-pub use call::{Answer, CALL_TIME_MAX, CallError, call};
+pub use call::{Answer, CALL_TIME_MAX, CallError, await_aborts, call};
 pub use hello::OpenError;
 pub use session::NodeSession;
 use session::Traffic;

@@ -106,6 +106,12 @@ impl Entry {
         (pages.start as u64 * self.share_bytes).next_multiple_of(page).min(end)..end
     }
 
+    /// The bytes of a place in whole pages that have something of these pages.
+    pub(super) fn bytes_around(&self, pages: Range<usize>) -> Range<u64> {
+        let (page, [start, end]) = (PAGE_BYTES as u64, [pages.start, pages.end].map(|at| at as u64 * self.share_bytes));
+        start / page * page..end.next_multiple_of(page)
+    }
+
     pub(super) fn name(&self) -> u32 {
         self.name
     }
@@ -195,6 +201,7 @@ mod tests {
         assert_eq!((of(0..10), of(0..3), of(2..6)), (0..16384, 0..4096, 4096..8192));
         assert!(of(1..2).is_empty() && of(3..3).is_empty());
         assert_eq!(of(9..10), 16384..16384);
+        assert_eq!([1..2, 3..6, 9..10].map(|pages| entry.bytes_around(pages)), [0..4096, 4096..12288, 12288..16384]);
         let entry = Entry::new(10, 4096, Protection::copies(1), 0);
         assert_eq!(entry.bytes_of(3..5), 12288..20480);
         let address = Address { node: NodeIndex(0), start: 8192 };

@@ -19,6 +19,7 @@ mod shares;
 mod unsettled;
 mod url;
 
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
@@ -324,6 +325,22 @@ impl SpreadFabric {
             std::thread::sleep(ASK_AGAIN);
         }
     }
+
+    /// Waits until nothing that was asked before and given up may be done in these bytes of any place: a discard of
+    /// more pages, which would undo later writes of those that have shares there.
+    fn await_aborts(&self, area: &Area<Entry>, bytes: Range<u64>) -> Result<(), FabricError> {
+        for kept in area.table.kept() {
+            let node = self.shared.nodes.get(kept.address.node);
+            let ended = node.await_aborts(kept.address.start + bytes.start, bytes.end - bytes.start);
+            // What was given up is not asked, nor written.
+            if let Err(error) = ended
+                && area.table.address(kept.place).is_some()
+            {
+                return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });
+            }
+        }
+        Ok(())
+    }
 }
 
 /// Ends the address space of a program at a controller, which is no more.
@@ -408,7 +425,7 @@ impl Fabric for SpreadFabric {
     fn discard(&self, start: RemoteAddress, bytes: u64) -> Result<(), FabricError> {
         let areas = self.shared.areas.all();
         for (area, pages) in parts_of(&areas, start, bytes) {
-            let bytes = area.table.bytes_of(pages.clone());
+            let (bytes, around) = (area.table.bytes_of(pages.clone()), area.table.bytes_around(pages.clone()));
             for page in pages {
                 // Who discards has seen the ends of all writes.
                 let forgotten = area.table.group.forget(page);
@@ -416,6 +433,9 @@ impl Fabric for SpreadFabric {
             }
             if !bytes.is_empty() {
                 self.call_at_all(area, Kind::Discard, bytes.start, bytes.end - bytes.start)?;
+            }
+            if bytes != around {
+                self.await_aborts(area, around)?;
             }
         }
         Ok(())

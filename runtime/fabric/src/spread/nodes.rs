@@ -18,7 +18,7 @@ use yonder_units::{Nanos, Narrow};
 use yonder_wire::Kind;
 
 use crate::cluster::Location;
-use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, call};
+use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, await_aborts, call};
 use crate::queue::{LaneQueue, lane_config};
 use crate::{Counter, Credentials, FabricError};
 
@@ -231,6 +231,12 @@ impl Node {
     pub(super) fn may_still_change(&self, address: u64, bytes: u64) -> bool {
         let control = lock(&self.control);
         control.as_ref().is_some_and(|lane| lane.may_still_change(self.right.pid, address, bytes))
+    }
+
+    /// Waits until that is not so any more.
+    pub(super) fn await_aborts(&self, address: u64, bytes: u64) -> Result<(), CallError> {
+        let mut control = lock(&self.control);
+        control.as_mut().map_or(Ok(()), |lane| await_aborts(lane, self.right.pid, address, bytes))
     }
 }
 

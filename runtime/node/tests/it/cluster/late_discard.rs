@@ -43,3 +43,28 @@ fn a_discard_that_was_given_up_undoes_no_later_write() {
         assert_eq!(client.load(page(start, index)), (Status::Done, 3), "page {index}");
     }
 }
+
+#[test]
+fn a_discard_of_less_than_a_page_of_a_place_waits_for_one_of_more() {
+    let scene = Scene::new(1);
+    let paths: Vec<_> = (0..3).map(|_| StalledPath::new(&scene)).collect();
+    let _nodes: Vec<_> = paths.iter().map(|path| stream_node_at(path.controller.clone(), 64)).collect();
+    let mut client = Client::new(&format!("{}?code=2+1", url(&scene)), 4);
+    let start = client.allocate(REGION / SMALL);
+    assert_eq!(client.store(start, 1), Status::Done);
+
+    paths.iter().for_each(|path| path.stall([path.connections() - 1]));
+    client.fabric.discard(start, 16 * SMALL).expect_err("no node answers calls");
+    // The node of the first part was asked. Of one page alone there is nothing to ask for.
+    let is_free = client.fabric.discard(start, SMALL).is_ok();
+    if is_free {
+        assert_eq!(client.store(start, 2), Status::Done);
+    }
+    paths.iter().for_each(|path| path.stall([]));
+    // What was asked before on the same connections is executed when this is.
+    client.fabric.discard(page(start, 16), 16 * SMALL).unwrap();
+    assert_eq!(client.load(start), (Status::Done, if is_free { 2 } else { 0 }));
+    client.fabric.discard(start, SMALL).unwrap();
+    assert_eq!(client.store(start, 3), Status::Done);
+    assert_eq!(client.load(start), (Status::Done, 3));
+}
