@@ -17,7 +17,7 @@ use yonder_protect::{Rule, Rules};
 use world::World;
 
 const PAGES: usize = 8;
-const NODES_MAX: usize = 6;
+const NODES_MAX: usize = 10;
 const US: u64 = 1_000;
 const MS: u64 = 1_000 * US;
 

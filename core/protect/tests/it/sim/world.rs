@@ -17,6 +17,8 @@ use super::{Breach, Broken, Count, Counts, MS, NODES_MAX, PAGES, US};
 const WORKING: u64 = 2_500 * MS;
 /// By when all is mended.
 const DEADLINE: u64 = 20_000 * MS;
+/// Nodes, where a group does not have more places: at most.
+const NODES_FEW: usize = 6;
 
 /// What may happen in a run.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -54,13 +56,19 @@ struct Link {
 }
 
 /// Copies, or shares.
-fn protection(rng: &mut SmallRng) -> Protection {
-    match rng.random_range(0..8) {
+fn protection(seed: u64, rng: &mut SmallRng) -> Protection {
+    let usual = match rng.random_range(0..8) {
         0 => Protection::code(2, 1),
         1 => Protection::code(2, 2),
         2 => Protection::code(4, 1),
         3 => Protection::code(3, 2),
         _ => Protection::copies(rng.random_range(1..=3)),
+    };
+    // With all slots in use a place is replaced when its own is free again.
+    match seed % 16 {
+        7 => Protection::code(6, 2),
+        15 => Protection::code(7, 1),
+        _ => usual,
     }
 }
 
@@ -89,9 +97,10 @@ pub(super) struct World {
 impl World {
     pub(super) fn new(seed: u64, breach: Option<Breach>) -> Self {
         let mut rng = SmallRng::seed_from_u64(seed);
-        let protection = protection(&mut rng);
+        let protection = protection(seed, &mut rng);
         let wanted = protection.wanted();
-        let nodes = rng.random_range(usize::from(wanted).max(3)..=NODES_MAX);
+        let nodes_max = if usize::from(wanted) > NODES_FEW { NODES_MAX } else { NODES_FEW };
+        let nodes = rng.random_range(usize::from(wanted).max(3)..=nodes_max);
         let weather = match rng.random_range(0..10) {
             0 => Weather::Calm,
             1..=5 => Weather::Fair,
@@ -364,7 +373,8 @@ impl World {
     /// A node that has a place, more often than not.
     fn victim(&mut self) -> usize {
         let node = self.owner.rng.random_range(0..self.nodes.len());
-        let slot = Slot::new(self.owner.rng.random_range(0..4));
+        let slots = if usize::from(self.wanted) > NODES_FEW { self.wanted } else { 4 };
+        let slot = Slot::new(self.owner.rng.random_range(0..slots));
         if self.owner.chance(0.8) { self.supervisor.node(&self.owner, slot).unwrap_or(node) } else { node }
     }
 
