@@ -135,6 +135,12 @@ impl Health {
         self.heard.load(Ordering::Acquire)
     }
 
+    /// When it was last waited for: never, if that is zero.
+    #[must_use]
+    pub fn last_waited(&self) -> Nanos {
+        self.polled.load(Ordering::Acquire)
+    }
+
     /// A queue pair has heard the node: a valid answer of the incarnation that it knows.
     pub fn hear(&self, now: Nanos) {
         if self.silence.load(Ordering::Relaxed) != 0 {

@@ -208,9 +208,14 @@ impl Shared {
         request.write_to(&mut body);
         match node.call(Kind::Allocate, 0, 0, &body) {
             Ok(answer) => Ok(Given { region, address: Address { node: index, start: answer.header.address } }),
-            // It has filled up since the controller last heard of it, or the region is on its way.
+            // It has filled up since the controller last heard of it, the region is on its way, or it has forgotten the
+            // address space: others are tried.
             Err(FailedCall::Call(CallError::Refused(
-                ErrorCode::OutOfMemory | ErrorCode::BadAddress | ErrorCode::BadLength | ErrorCode::Moved,
+                ErrorCode::OutOfMemory
+                | ErrorCode::BadAddress
+                | ErrorCode::BadLength
+                | ErrorCode::BadCapability
+                | ErrorCode::Moved,
             ))) => Err(FabricError::OutOfMemory { url: self.url.clone(), bytes }),
             Err(FailedCall::Open(error)) => Err(error),
             Err(FailedCall::Call(CallError::Refused(code))) => {
@@ -235,7 +240,7 @@ impl Shared {
         let missing = entry.group.protection().wanted().saturating_sub(view.live().count());
         let missing = missing.min(view.free().count());
         let mut apart: Vec<NodeId> = entry.kept().map(|kept| self.nodes.get(kept.address.node).id).collect();
-        apart.extend(self.nodes.silent());
+        apart.extend(self.nodes.silent(yonder_clock::now()));
         apart.sort_unstable();
         apart.dedup();
         let (_, given) = self.find_places(entry.bytes(), missing, Some(entry.name()), &apart)?;

@@ -27,6 +27,9 @@ pub(super) const NODES_MAX: usize = 1024;
 /// Operations of a lane for calls: one, and those that were given up and not yet acknowledged.
 const CONTROL_OPERATIONS_MAX: usize = 32;
 
+/// A node that was silent is left out for so long after it was last waited for.
+const SILENT_FOR: Nanos = 5_000_000_000;
+
 /// The number of a node in [`Nodes`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct NodeIndex(pub(super) u16);
@@ -71,10 +74,11 @@ impl Nodes {
         Self { pid, protection, list: RwLock::default(), inboxes: Mutex::default() }
     }
 
-    /// The number of the node that has a region; the node is known from now on.
+    /// The number of the node that has a region; the node is known from now on. One that has forgotten the address
+    /// space, and was told of it anew, has another number: nothing is there of what was.
     pub(super) fn know(&self, location: &Location) -> Result<NodeIndex, FabricError> {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = list.iter().position(|node| node.id == location.node) {
+        if let Some(known) = list.iter().position(|node| node.is_at(location)) {
             return Ok(NodeIndex(known.narrow_u16()));
         }
         if list.len() == NODES_MAX {
@@ -167,10 +171,14 @@ impl Nodes {
         }
     }
 
-    /// Those that do not answer.
-    pub(super) fn silent(&self) -> Vec<NodeId> {
+    /// Those that do not answer. One that is not asked any more may be back.
+    pub(super) fn silent(&self, now: Nanos) -> Vec<NodeId> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        list.iter().filter(|node| !node.health.state().is_up()).map(|node| node.id).collect()
+        let is_silent = |node: &&Arc<Node>| {
+            let is_asked = now.saturating_sub(node.health.last_waited()) < SILENT_FOR;
+            is_asked && matches!(node.health.state(), State::Suspect | State::Silent)
+        };
+        list.iter().filter(is_silent).map(|node| node.id).collect()
     }
 
     fn link(&self, index: NodeIndex, inbox: &Inbox) -> Result<(), FabricError> {
@@ -187,6 +195,11 @@ impl Nodes {
 }
 
 impl Node {
+    /// Whether it is that of a location, and knows the address space as it was then.
+    fn is_at(&self, location: &Location) -> bool {
+        self.id == location.node && self.right.capability == location.capability
+    }
+
     /// Where it is, for messages.
     pub(super) fn url(&self) -> String {
         self.urls.join(",")

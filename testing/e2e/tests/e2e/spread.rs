@@ -7,12 +7,16 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
 use rustix::process::Signal;
+use serde_json::Value;
 use yonder_e2e::{Client, Content, Process};
 
 use crate::cluster::Cluster;
 
 /// More than one node has, and many times what is local.
 const CONTENT: Content = Content { name: "spread", keys: 22_000, value_bytes: 1000 };
+
+/// As much as two of three nodes have room for, with copies.
+const LITTLE: Content = Content { name: "little", keys: 5_000, value_bytes: 1000 };
 
 fn far(cluster: &Cluster) -> String {
     cluster.at().replace("tcp://", "yonder://")
@@ -110,4 +114,32 @@ fn a_node_that_stands_still_is_not_noticed_where_there_are_copies() {
 #[test]
 fn a_node_that_is_killed_is_not_noticed_where_pages_are_in_shares() {
     a_node_fails(Signal::KILL, "code=4+1");
+}
+
+#[test]
+fn a_node_that_has_forgotten_everything_is_used_again() {
+    let cluster = Cluster::start();
+    let mut nodes: Vec<Process> = (0..3).map(|_| cluster.node("tcp")).collect();
+    let far = format!("{}?copies=2", far(&cluster));
+    let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "8MiB", "--local", "2MiB", "--far", &far];
+    let server = cluster.yonder.serve(&flags);
+    let mut client = Client::connect(server.address());
+    client.fill(&LITTLE, 0..LITTLE.keys, 1);
+    // What it has is given up, and it is told to forget the address space when it is back.
+    let (forgetful, url) = (&nodes[0], nodes[0].url("tcp"));
+    forgetful.signal(Signal::STOP);
+    let is_lost = |view: Option<&Value>| view.is_none_or(|view| view["condition"] == "lost" && view["regions"] == 0);
+    assert!(cluster.wait_until(&url, is_lost), "it is not lost");
+    forgetful.signal(Signal::CONT);
+    let is_back = |view: Option<&Value>| view.is_some_and(|view| view["condition"] == "serving");
+    assert!(cluster.wait_until(&url, is_back) && cluster.is_well_in_time(), "it is not back");
+    // There is no other one for what this one has.
+    nodes.pop().expect("there are some").kill();
+    client.verify(&LITTLE, 0..LITTLE.keys, 1);
+    client.fill(&LITTLE, (0..LITTLE.keys).step_by(3), 1);
+    let is_used = |view: Option<&Value>| view.is_some_and(|view| view["regions"] != 0);
+    assert!(cluster.wait_until(&url, is_used) && cluster.is_well_in_time(), "it is not used");
+    client.verify(&LITTLE, 0..LITTLE.keys, 1);
+    let ended = server.stop();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
