@@ -123,6 +123,11 @@ impl Entry {
         if is_known { self.group.pages_degraded() } else { self.group.pages_written() }
     }
 
+    /// Places that it has fewer than was asked for.
+    pub(super) fn places_missing(&self) -> u64 {
+        self.group.protection().wanted().saturating_sub(self.group.view().live().count()).into()
+    }
+
     /// Puts a place into a slot that is free. False if the memory was given back.
     #[must_use]
     pub(super) fn adopt(&self, slot: Slot, region: u32, address: Address) -> bool {

@@ -460,8 +460,13 @@ impl Fabric for SpreadFabric {
         {
             counters.push(Counter { name, value: value.into() });
         }
-        let degraded = self.shared.areas.all().iter().map(|area| area.table.pages_below()).sum();
-        counters.push(Counter { name: "spread_degraded_pages", value: degraded });
+        let areas = self.shared.areas.all();
+        for (name, of) in [
+            ("spread_degraded_pages", Entry::pages_below as fn(&Entry) -> u64),
+            ("spread_places_missing", Entry::places_missing),
+        ] {
+            counters.push(Counter { name, value: areas.iter().map(|area| of(&area.table)).sum() });
+        }
         let mending = self.shared.mending.load(Ordering::Relaxed);
         counters.push(Counter { name: "spread_mending_bytes_per_s", value: mending });
         counters

@@ -72,9 +72,9 @@ fn nodes_end_one_after_the_other_and_every_page_stays() {
             pages().for_each(|index| check(&mut client, start, index, round));
             nodes.push(scene.node(96));
             until("all pages have all their places again", || {
-                let [degraded, gone, replaced] = ["degraded_pages", "places_given_up", "places_replaced"]
+                let [degraded, gone, missing] = ["degraded_pages", "places_given_up", "places_missing"]
                     .map(|name| counter(&client, &format!("spread_{name}")));
-                (degraded == 0 && gone > given_up && replaced == gone).then_some(())
+                (degraded == 0 && gone > given_up && missing == 0).then_some(())
             });
         }
         pages().for_each(|index| check(&mut client, start, index, rounds));

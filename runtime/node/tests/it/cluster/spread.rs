@@ -194,9 +194,9 @@ fn a_node_that_ends_takes_nothing_with_it_if_there_are_copies() {
             nodes.push(scene.node(96));
             // Without polls, as a program is that rests.
             until("all pages have all their places again", || {
-                let [degraded, gone, replaced] = ["degraded_pages", "places_given_up", "places_replaced"]
+                let [degraded, gone, missing] = ["degraded_pages", "places_given_up", "places_missing"]
                     .map(|name| counter(&client, &format!("spread_{name}")));
-                (degraded == 0 && gone > given_up && replaced == gone).then_some(())
+                (degraded == 0 && gone > given_up && missing == 0).then_some(())
             });
         }
         check_all(&mut client, start, pages());
