@@ -3,8 +3,8 @@
 //! A small copy that the caller keeps for each read. Each of its events says what to do ([`ReadStep`]): first cancel,
 //! then the rest. As many places are asked as are needed: one, or of a page in shares as many as it has parts, those
 //! with the parts first, for nothing is summed then. Of copies it is another one for each page, so that reads spread.
-//! One more is asked when an answer is late (a *hedge*, which the budget allows or not; Hydra's late binding, section
-//! 4.2 there), and whenever one of those asked is suspect, was given up, or has failed. The first answers that are
+//! One more is asked when an answer is late (a *hedge*, which the budget allows or not; late binding in
+//! Hydra, FAST'22), and whenever one of those asked is suspect, was given up, or has failed. The first answers that are
 //! enough end the read. Two copies may land in one frame, because they are the same bytes as long as both count; shares
 //! have a buffer each.
 //!

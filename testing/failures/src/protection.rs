@@ -54,8 +54,8 @@ mod tests {
     #[test]
     fn nodes_follow_from_the_protection() {
         let nodes = |query: &str| query.parse::<Protection>().map(|protection| protection.nodes());
-        assert_eq!(["copies=2", "copies=3", "code=4+1", "code=8+2"].map(nodes), [Ok(4), Ok(4), Ok(6), Ok(11)]);
-        assert_eq!(nodes("copies=2&disk=/far"), Ok(4));
+        assert_eq!(["copies=2", "copies=3", "code=4+1", "code=6+2"].map(nodes), [Ok(4), Ok(4), Ok(6), Ok(9)]);
+        assert_eq!(nodes("copies=2&lease=60s"), Ok(4));
         for bad in ["", "copies=1", "copies=two", "code=4", "2"] {
             assert!(nodes(bad).unwrap_err().ends_with("type copies=2 or code=4+1"), "{bad}");
         }

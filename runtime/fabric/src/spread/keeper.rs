@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_controller::ClientError;
-use yonder_placement::{NodeId, Refusal};
+use yonder_placement::Refusal;
 use yonder_protect::health::State;
 use yonder_protect::{Cause, GivenUp, SlotSet, Swept};
 use yonder_units::Nanos;
@@ -250,22 +250,12 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
     if node == kept.address.node {
         return Found::Same;
     }
-    if shared.nodes.get(node).id == node_of(shared, kept) {
-        // It has forgotten the address space, and was told of it anew: nothing is there.
-        give_up(shared, entry, kept, Cause::Silent);
-        return Found::Lost;
-    }
     if !is_linked {
         return Found::Unknown;
     }
     entry.relocate(kept, Address { node, ..kept.address });
     shared.count(Event::Moved);
     Found::Moved
-}
-
-/// The node that a place is at, as far as is known here.
-fn node_of(shared: &Shared, kept: Kept) -> NodeId {
-    shared.nodes.get(kept.address.node).id
 }
 
 /// Gives a place up. Whether there is something to do for it.

@@ -74,8 +74,9 @@ impl Nodes {
         Self { pid, protection, list: RwLock::default(), inboxes: Mutex::default() }
     }
 
-    /// The number of the node that has a region; the node is known from now on. One that has forgotten the address
-    /// space, and was told of it anew, has another number: nothing is there of what was.
+    /// The number of the node that has a region; the node is known from now on. One that was told to forget the address
+    /// space, and then of it anew, has another number: it knows another capability. Controllers tell a node to forget
+    /// only when no region is there, so what they say is there now came later.
     pub(super) fn know(&self, location: &Location) -> Result<NodeIndex, FabricError> {
         let mut list = self.list.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = list.iter().position(|node| node.is_at(location)) {

@@ -59,7 +59,7 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
                 return Err(bad(url, "says twice how pages are protected: type ?copies=2 or ?code=4+1"));
             }
             ("copies", text) => {
-                let copies = text.parse().ok().filter(|copies| (1..=COPIES_MAX).contains(copies));
+                let copies = number(text).filter(|copies| (1..=COPIES_MAX).contains(copies));
                 let copies = copies.ok_or_else(|| bad(url, "has no copies from 1 to 3: type ?copies=2"))?;
                 asked.places = Places::copies(copies);
             }
@@ -78,11 +78,14 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
 /// Reads `parts+sums`.
 fn code(text: &str) -> Option<Places> {
     let (parts, sums) = text.split_once('+')?;
-    // A number may have a sign.
-    let number = |text: &str| text.parse::<u8>().ok().filter(|_| !text.starts_with('+'));
     let (parts, sums) = (number(parts)?, number(sums)?);
     let is_good = parts >= 2 && sums >= 1 && usize::from(parts.checked_add(sums)?) <= SLOTS_MAX;
     is_good.then(|| Places::code(parts, sums))
+}
+
+/// A number without a sign.
+fn number(text: &str) -> Option<u8> {
+    text.parse().ok().filter(|_| !text.starts_with('+'))
 }
 
 #[cfg(test)]
@@ -98,7 +101,8 @@ mod tests {
         assert_eq!(parse("yonder://a:1?code=4+1").unwrap().places, Places::code(4, 1));
         assert_eq!(parse("yonder://a:1?code=6+2").unwrap().places, Places::code(6, 2));
         let addresses = ["", "a", "a:1,", ",", "a:1/b", ":1", "a:70000"].map(str::to_owned);
-        let settings = ["lease=1s", "copies", "copies=4", "some=1", "copies=2&code=4+1", "code=4+1&code=4+1"];
+        let settings =
+            ["lease=1s", "copies", "copies=4", "copies=+2", "some=1", "copies=2&code=4+1", "code=4+1&code=4+1"];
         let codes =
             ["4", "4+", "1+1", "4+0", "7+2", "255+1", "a+b", "4+1+1", "4++1"].map(|code| format!("a:1?code={code}"));
         let settings = settings.map(|setting| format!("a:1?{setting}"));

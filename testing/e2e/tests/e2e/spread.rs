@@ -143,3 +143,33 @@ fn a_node_that_has_forgotten_everything_is_used_again() {
     let ended = server.stop();
     assert_eq!(ended.code, Some(0), "{}", ended.stderr);
 }
+
+#[test]
+fn what_has_moved_off_a_node_and_back_is_found_by_a_program_that_stood_still() {
+    let cluster = Cluster::start();
+    let first = cluster.node("tcp");
+    let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "8MiB", "--local", "2MiB", "--far", &far(&cluster)];
+    let server = cluster.yonder.serve(&flags);
+    Client::connect(server.address()).fill(&LITTLE, 0..LITTLE.keys, 1);
+    server.signal(Signal::STOP);
+    let second = cluster.node("tcp");
+    let at = cluster.at();
+    let control = |what: &str, node: &str| {
+        let ended = cluster.yonder.run(&["controller", what, node, "--at", &at]);
+        assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    };
+    // The first forgets the address space while nothing is there, and is told of it anew when all comes back.
+    let (first_url, second_url) = (first.url("tcp"), second.url("tcp"));
+    control("drain", &first_url);
+    first.signal(Signal::STOP);
+    let is_gone = |view: Option<&Value>| view.is_none_or(|view| view["condition"] == "lost");
+    assert!(cluster.wait_until(&first_url, is_gone), "it is not lost");
+    first.signal(Signal::CONT);
+    let is_back = |view: Option<&Value>| view.is_some_and(|view| view["condition"] == "serving");
+    assert!(cluster.wait_until(&first_url, is_back), "it is not back");
+    control("drain", &second_url);
+    server.signal(Signal::CONT);
+    Client::connect(server.address()).verify(&LITTLE, 0..LITTLE.keys, 1);
+    let ended = server.stop();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+}
