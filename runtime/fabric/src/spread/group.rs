@@ -5,12 +5,13 @@
 //! place; the follower asks then.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use yonder_protect::{Group, Place, Protection, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{Narrow, PAGE_BYTES};
 
+use super::backup;
 use super::nodes::{NODES_MAX, NodeIndex};
 use crate::RemoteAddress;
 
@@ -26,7 +27,8 @@ pub(super) struct Address {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) struct Kept {
     pub(super) place: Place,
-    pub(super) region: u32,
+    /// None of a place in the file of `backup`.
+    pub(super) region: Option<u32>,
     pub(super) address: Address,
 }
 
@@ -39,6 +41,8 @@ pub(super) struct Entry {
     name: u32,
     /// Slots whose place is doubted.
     doubted: AtomicU8,
+    /// The last slot is that of a file.
+    has_file: AtomicBool,
     kept: Mutex<Places>,
 }
 
@@ -56,7 +60,8 @@ pub(super) fn place_bytes(pages: usize, share_bytes: u64) -> u64 {
 }
 
 impl Address {
-    const PAGE_BITS: u32 = u64::BITS - NODES_MAX.ilog2();
+    /// Bits of a page's number: the number of a node has the others.
+    const PAGE_BITS: u32 = NODES_MAX.leading_zeros() + u64::BITS - u16::BITS;
 
     pub(super) fn to_bits(self) -> u64 {
         let page = self.start / PAGE_BYTES as u64;
@@ -78,6 +83,7 @@ impl Entry {
             share_bytes,
             name,
             doubted: AtomicU8::new(0),
+            has_file: AtomicBool::new(false),
             kept: Mutex::default(),
         }
     }
@@ -117,10 +123,24 @@ impl Entry {
     }
 
     /// Pages that are at fewer places than was asked for: all that there are, if it is not known yet which ones a place
-    /// had that was given up.
+    /// had that was given up. Pages that are behind in a file that is used are not among them.
     pub(super) fn pages_below(&self) -> u64 {
         let is_known = self.group.view().leaving().is_empty();
-        if is_known { self.group.pages_degraded() } else { self.group.pages_written() }
+        if is_known {
+            self.group.pages_degraded().saturating_sub(self.pages_late())
+        } else {
+            self.group.pages_written()
+        }
+    }
+
+    /// Pages that are at a node that is used, and not yet in a file that is.
+    pub(super) fn pages_late(&self) -> u64 {
+        let (view, group) = (self.group.view(), &self.group);
+        if !self.has_file.load(Ordering::Acquire) || !view.live().contains(backup::SLOT) {
+            return 0;
+        }
+        let out_of_reach: u64 = view.retiring().iter().map(|slot| group.pages_sole(slot)).sum();
+        group.pages_behind(backup::SLOT).saturating_sub(group.pages_unreadable() + out_of_reach)
     }
 
     /// Places that it has fewer than was asked for.
@@ -130,10 +150,11 @@ impl Entry {
 
     /// Puts a place into a slot that is free. False if the memory was given back.
     #[must_use]
-    pub(super) fn adopt(&self, slot: Slot, region: u32, address: Address) -> bool {
+    pub(super) fn adopt(&self, slot: Slot, region: Option<u32>, address: Address) -> bool {
         let mut kept = self.lock();
         if !kept.is_released {
             let place = self.group.adopt(slot, address.to_bits());
+            self.has_file.fetch_or(region.is_none(), Ordering::AcqRel);
             kept.slots[slot.index()] = Some(Kept { place, region, address });
         }
         !kept.is_released

@@ -112,6 +112,11 @@ impl Keeper {
         let entry = &area.table;
         let mut is_amiss = false;
         for kept in entry.kept().filter(|kept| entry.address(kept.place).is_some()) {
+            if kept.region.is_none() {
+                let has_failed = shared.backup.as_ref().is_some_and(|backup| backup.has_failed());
+                is_amiss |= has_failed && give_up(shared, entry, kept, Cause::Silent);
+                continue;
+            }
             is_amiss |= match shared.nodes.get(kept.address.node).health.state() {
                 State::Lost => self.leave_lost(shared, area, kept),
                 State::Silent => give_up(shared, entry, kept, Cause::Silent),
@@ -152,7 +157,7 @@ impl Keeper {
             let entry = &area.table;
             let doubted = entry.take_doubted();
             let asked = yonder_clock::now();
-            let kept = entry.kept().filter(|kept| doubted.contains(kept.place.slot));
+            let kept = entry.kept().filter(|kept| doubted.contains(kept.place.slot) && kept.region.is_some());
             for kept in kept.filter(|kept| entry.address(kept.place).is_some()) {
                 any = true;
                 let is_heard = || shared.nodes.get(kept.address.node).health.last_heard() > asked;
@@ -171,7 +176,7 @@ impl Keeper {
     /// Finds places for a group that has too few.
     fn replace(&mut self, shared: &Arc<Shared>, entry: &Entry) -> bool {
         let now = yonder_clock::now();
-        if !is_short(entry) || now < self.replace_at {
+        if !is_short(shared, entry) || now < self.replace_at {
             return false;
         }
         match shared.replace(entry) {
@@ -234,7 +239,8 @@ impl Keeper {
 /// Asks where a place is, and notes it.
 pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
     let entry = &area.table;
-    let location = match shared.cluster.ask(kept.region) {
+    let Some(region) = kept.region else { return Found::Same };
+    let location = match shared.cluster.ask(region) {
         Ok(location) => location,
         // The node may come back. Where others have its pages it is given up all the same.
         Err(ClusterError::Controller(ClientError::Refused(Refusal::RegionLost { .. }))) => {
@@ -277,15 +283,15 @@ fn sweep(entry: &Entry, gone: &mut Vec<u32>) -> bool {
     match entry.group.sweep(WORDS_PER_LOOK) {
         Swept::More => true,
         Swept::Freed(slots) => {
-            gone.extend(slots.iter().filter_map(|slot| entry.forget(slot)).map(|kept| kept.region));
+            gone.extend(slots.iter().filter_map(|slot| entry.forget(slot)).filter_map(|kept| kept.region));
             true
         }
         Swept::Nothing | Swept::Busy => false,
     }
 }
 
-/// Whether a group has fewer live places than it should, and a slot for one.
-fn is_short(entry: &Entry) -> bool {
+/// Whether a group has fewer live places at nodes than it should, and a slot for one.
+fn is_short(shared: &Shared, entry: &Entry) -> bool {
     let view = entry.group.view();
-    view.live().count() < entry.group.protection().wanted() && view.free() != SlotSet::NONE
+    shared.of_nodes(view.live()).count() < shared.nodes_wanted() && shared.of_nodes(view.free()) != SlotSet::NONE
 }

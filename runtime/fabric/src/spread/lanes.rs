@@ -1,15 +1,17 @@
-//! [`Lanes`]: the lanes of one queue pair, by the numbers of their nodes.
+//! [`Lanes`]: the lanes of one queue pair, by the numbers of their nodes, and its way to a file.
 
 use std::sync::Arc;
 
 use yonder_mapping::Mapping;
-use yonder_protect::Slot;
+use yonder_protect::{Place, Slot, SlotSet};
 use yonder_units::{Nanos, Narrow};
 
+use super::backup::{self, FileLink};
+use super::group::Entry;
 use super::nodes::{Inbox, Link, NODES_MAX, NodeIndex};
-use crate::queue::{End, LaneQueue};
+use crate::queue::End;
 use crate::vector::Operation as Posted;
-use crate::{PostError, WorkId};
+use crate::{PostError, RemoteAddress, WorkId};
 
 /// Where the slot is in the name of what is posted.
 const SLOT_SHIFT: u32 = 56;
@@ -31,26 +33,27 @@ pub(super) struct Lanes {
     links: Box<[Option<Box<Link>>]>,
     /// Those that are there.
     nodes: Vec<NodeIndex>,
+    file: Option<FileLink>,
 }
 
 impl Lanes {
     /// Those of an inbox, and all that arrive there later.
-    pub(super) fn new(inbox: Arc<Inbox>) -> Self {
+    pub(super) fn new(inbox: Arc<Inbox>, file: Option<FileLink>) -> Self {
         let links = (0..NODES_MAX).map(|_| None).collect();
-        let mut lanes = Self { inbox, links, nodes: Vec::with_capacity(NODES_MAX) };
+        let mut lanes = Self { inbox, links, nodes: Vec::with_capacity(NODES_MAX.into()), file };
         lanes.take_arrived();
         lanes
     }
 
     /// Without any, and none that arrives.
     pub(super) fn none(frames: Arc<Mapping>) -> Self {
-        Self { inbox: Inbox::without_sender(frames), links: Box::default(), nodes: Vec::new() }
+        Self { inbox: Inbox::without_sender(frames), links: Box::default(), nodes: Vec::new(), file: None }
     }
 
     /// Takes the lanes that have arrived.
     #[inline]
     pub(super) fn take_arrived(&mut self) {
-        let Self { inbox, links, nodes } = self;
+        let Self { inbox, links, nodes, .. } = self;
         inbox.take(|node, link| {
             assert!(links[usize::from(node.0)].replace(link).is_none(), "a queue pair has one lane to a node");
             nodes.push(node);
@@ -59,7 +62,7 @@ impl Lanes {
 
     /// The one to a node, if it is there.
     #[inline]
-    pub(super) fn get(&mut self, node: NodeIndex) -> Option<&mut Link> {
+    fn get(&mut self, node: NodeIndex) -> Option<&mut Link> {
         self.links[usize::from(node.0)].as_deref_mut()
     }
 
@@ -71,13 +74,18 @@ impl Lanes {
         posted: Posted,
         now: Nanos,
     ) -> Option<Result<(), PostError>> {
+        if node == backup::NODE {
+            return Some(self.file.as_mut()?.post(id, posted, now));
+        }
         let link = self.get(node)?;
         Some(link.queue.post(id, posted, link.right, now))
     }
 
     /// Withdraws what was posted at a node.
     pub(super) fn cancel(&mut self, node: NodeIndex, id: WorkId) {
-        if let Some(link) = self.get(node) {
+        if node == backup::NODE {
+            self.file.iter_mut().for_each(|file| file.cancel(id));
+        } else if let Some(link) = self.get(node) {
             link.queue.cancel(id);
         }
     }
@@ -92,35 +100,56 @@ impl Lanes {
                 link.node.health.wait(now);
             }
         }
+        self.file.iter_mut().for_each(|file| file.poll(now));
     }
 
     /// The next operation that has ended at any node.
     #[inline]
     pub(super) fn take_ended(&mut self, now: Nanos) -> Option<(WorkId, End)> {
-        self.nodes.iter().find_map(|node| {
+        let at_node = self.nodes.iter().find_map(|node| {
             let link = self.links[usize::from(node.0)].as_mut()?;
             let ended = link.queue.take_ended()?;
             if ended.1 != End::Unknown {
                 link.node.health.hear(now);
             }
             Some(ended)
-        })
+        });
+        at_node.or_else(|| self.file.as_mut()?.take_ended())
     }
 
     /// Whether a node answers in time, as far as is known here.
     #[inline]
-    pub(super) fn is_up(&self, node: NodeIndex) -> bool {
+    fn is_up(&self, node: NodeIndex) -> bool {
+        if node == backup::NODE {
+            return self.file.as_ref().is_some_and(FileLink::is_up);
+        }
         self.links[usize::from(node.0)].as_ref().is_some_and(|link| link.node.health.state().is_up())
+    }
+
+    /// Those of some slots whose nodes answer, and a file that can be used.
+    pub(super) fn up(&self, entry: &Entry, slots: SlotSet, place: impl Fn(Slot) -> Place) -> SlotSet {
+        let is_up = |slot: &Slot| entry.address(place(*slot)).is_some_and(|address| self.is_up(address.node));
+        slots.iter().filter(is_up).collect()
+    }
+
+    /// The same, and a file only if no node answers.
+    pub(super) fn up_first(&self, entry: &Entry, slots: SlotSet, place: impl Fn(Slot) -> Place) -> SlotSet {
+        let up = self.up(entry, slots, place);
+        let at_nodes = if self.file.is_some() { up - backup::SLOT.into() } else { up };
+        if at_nodes.is_empty() { up } else { at_nodes }
     }
 
     /// As [`crate::QueuePair::next_poll`].
     pub(super) fn next_poll(&self) -> Nanos {
         let links = self.nodes.iter().filter_map(|node| self.links[usize::from(node.0)].as_ref());
-        links.map(|link| link.queue.next_poll()).min().unwrap_or(Nanos::MAX)
+        let of_nodes = links.map(|link| link.queue.next_poll()).min().unwrap_or(Nanos::MAX);
+        self.file.as_ref().map_or(of_nodes, |file| of_nodes.min(file.next_poll()))
     }
 
-    /// The lane to a node, to ask about it.
-    pub(super) fn queue(&self, node: NodeIndex) -> Option<&LaneQueue> {
-        self.links[usize::from(node.0)].as_ref().map(|link| &link.queue)
+    /// Whether a write that was given up may still reach one of the `bytes` at `start`, at a node.
+    pub(super) fn may_still_write(&self, node: NodeIndex, pid: u32, start: RemoteAddress, bytes: u64) -> bool {
+        // What was given up at a file never lands.
+        let link = self.links.get(usize::from(node.0)).map(Option::as_ref);
+        link.is_some_and(|link| link.is_none_or(|link| link.queue.may_still_write(pid, start, bytes)))
     }
 }

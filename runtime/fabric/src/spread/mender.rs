@@ -11,9 +11,10 @@ use std::time::Duration;
 
 use yonder_protect::health::State;
 use yonder_protect::mend::{Next, Plan, Progress, Rate};
-use yonder_protect::{Group, MendEnd, MendTicket, Place, Read, ReadNext, ReadTicket, SLOTS_MAX, Slot, SlotSet};
+use yonder_protect::{Group, MendEnd, MendTicket, Read, ReadNext, ReadTicket, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{Nanos, Narrow};
 
+use super::backup::Count;
 use super::group::Entry;
 use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::NodeIndex;
@@ -24,7 +25,7 @@ use crate::areas::{Area, AreaPage, List};
 use crate::background::Pace;
 use crate::queue::End;
 use crate::vector::Operation as Posted;
-use crate::{FabricError, PageRead, PageWrite, ReadInto, RemoteAddress, Vector, WorkId};
+use crate::{FabricError, Module, PageRead, PageWrite, ReadInto, RemoteAddress, Vector, WorkId};
 
 /// Pages under way at a time.
 const DEPTH: usize = 16;
@@ -86,6 +87,7 @@ pub(super) struct Mender {
     probes: Vec<Probe>,
     plan: Plan,
     rate: Rate,
+    late: Count,
     progress: Progress,
     list: List<Entry>,
     groups: Vec<Held>,
@@ -105,16 +107,21 @@ impl Borrow<Group> for Held {
 impl Mender {
     pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, FabricError> {
         let shares = Shares::new(shared.code(), DEPTH, 1)?;
+        let frames = || Arc::clone(shares.frames());
+        let file = shared.backup.as_ref().map(|backup| backup.link(Module::WriteBack, frames())).transpose()?;
+        // A file is kept up with: how far it is behind is bounded otherwise.
+        let rate_floor = if file.is_some() { RATE_CEILING } else { RATE_FLOOR };
         Ok(Self {
             shared: Arc::clone(shared),
-            lanes: Lanes::new(shared.nodes.inbox(Arc::clone(shares.frames()))),
+            lanes: Lanes::new(shared.nodes.inbox(frames()), file),
             shares,
             under_way: std::array::from_fn(|_| None),
             uses: 0,
             unsettled: Unsettled::new(DEPTH),
             probes: Vec::new(),
             plan: Plan::default(),
-            rate: Rate::new(RATE_FLOOR, RATE_CEILING),
+            rate: Rate::new(rate_floor, RATE_CEILING),
+            late: Count::default(),
             progress: Progress::default(),
             list: shared.areas.all(),
             groups: Vec::new(),
@@ -142,6 +149,7 @@ impl Mender {
         self.give_up_late(now);
         self.unsettled.settle(&self.lanes, self.shared.pid());
         self.measure(now);
+        self.look_after_file(now);
         if now >= self.rest_until {
             for place in 0..DEPTH {
                 if self.under_way[place].is_none() && !self.begin_next(place, now) {
@@ -223,8 +231,8 @@ impl Mender {
         let (lanes, groups) = (&self.lanes, &self.groups);
         let up = |group: usize| {
             let entry = &groups[group].0.table;
-            let is_up = |place: Place| entry.address(place).is_some_and(|address| lanes.is_up(address.node));
-            entry.kept().filter(|kept| is_up(kept.place)).map(|kept| kept.place.slot).collect()
+            let view = entry.group.view();
+            lanes.up(entry, view.readable(), |slot| view.place(slot))
         };
         match self.plan.next(groups, up, WORDS_PER_STEP) {
             Next::Job(job) => {
@@ -241,11 +249,15 @@ impl Mender {
     }
 
     fn up(&self, entry: &Entry, source: &ReadTicket) -> SlotSet {
-        let is_up = |slot: &Slot| {
-            let address = entry.address(source.place(*slot));
-            address.is_some_and(|address| self.lanes.is_up(address.node))
-        };
-        source.slots().iter().filter(is_up).collect()
+        self.lanes.up_first(entry, source.slots(), |slot| source.place(slot))
+    }
+
+    /// Counts what a file lacks, and gives back there what was released.
+    fn look_after_file(&mut self, now: Nanos) {
+        let Some(backup) = &self.shared.backup else { return };
+        self.late.step(backup, &self.shared.areas.all(), now);
+        let under_way = self.under_way.iter().flatten();
+        backup.bury(|area| under_way.clone().any(|mend| Arc::ptr_eq(&mend.at.area, area)));
     }
 
     fn begin(&mut self, place: usize, at: AreaPage<Entry>, ticket: MendTicket, now: Nanos) {

@@ -9,6 +9,8 @@
 //! Neighbours: `core/protect` decides which place has which page; `cluster` asks the controller and renews the lease;
 //! `areas` is how queue pairs find groups.
 
+mod backup;
+mod calls;
 mod group;
 mod keeper;
 mod lanes;
@@ -19,10 +21,10 @@ mod shares;
 mod unsettled;
 mod url;
 
-use std::ops::Range;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use yonder_controller::{ClientError, ControllerClient};
 use yonder_mapping::Mapping;
@@ -39,11 +41,12 @@ use crate::cluster::{Cluster, ClusterError, Location};
 use crate::lane::CallError;
 use crate::ranges::Ranges;
 use crate::{Counter, Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
-use group::{Address, Entry, Kept, place_bytes};
-use keeper::{Found, Keeper, find};
+use backup::Backup;
+use group::{Address, Entry, place_bytes};
+use keeper::Keeper;
 use mender::Mender;
 use nodes::{FailedCall, Nodes};
-use queue::{SpreadQueuePair, may_have_moved};
+use queue::SpreadQueuePair;
 use unsettled::Orphan;
 pub(crate) use url::SCHEME;
 
@@ -51,10 +54,6 @@ pub(crate) use url::SCHEME;
 const CONTROLLER_TIME_MAX: Duration = Duration::from_secs(3);
 /// How often an allocation is tried anew because nodes had filled up since the controller last heard of them.
 const ATTEMPTS_MAX: usize = 16;
-/// How long a call waits for a region that is on its way between nodes.
-const MOVE_TIME_MAX: Duration = Duration::from_secs(10);
-/// Pause between two questions where a region is.
-const ASK_AGAIN: Duration = Duration::from_millis(2);
 /// Addresses that this fabric gives out: far more than there is memory.
 const ADDRESSES: u64 = 1 << 56;
 
@@ -95,6 +94,7 @@ struct Shared {
     protection: Protection,
     areas: Arc<Areas<Entry>>,
     nodes: Nodes,
+    backup: Option<Arc<Backup>>,
     events: [AtomicU64; EVENTS.len()],
     /// Bytes that are mended in a second.
     mending: AtomicU64,
@@ -122,6 +122,16 @@ impl Shared {
     /// How pages are cut.
     fn code(&self) -> Code {
         Code::new(self.protection.needed())
+    }
+
+    /// Nodes that a page should be at.
+    fn nodes_wanted(&self) -> u8 {
+        self.protection.wanted() - u8::from(self.backup.is_some())
+    }
+
+    /// Those of some slots that are for places at nodes.
+    fn of_nodes(&self, slots: SlotSet) -> SlotSet {
+        if self.backup.is_some() { slots - backup::SLOT.into() } else { slots }
     }
 
     fn pid(&self) -> u32 {
@@ -237,15 +247,16 @@ impl Shared {
     /// Puts new places into a group that has too few.
     fn replace(&self, entry: &Entry) -> Result<(), FabricError> {
         let view = entry.group.view();
-        let missing = entry.group.protection().wanted().saturating_sub(view.live().count());
-        let missing = missing.min(view.free().count());
-        let mut apart: Vec<NodeId> = entry.kept().map(|kept| self.nodes.get(kept.address.node).id).collect();
+        let (there, free) = (self.of_nodes(view.live()), self.of_nodes(view.free()));
+        let missing = self.nodes_wanted().saturating_sub(there.count()).min(free.count());
+        let at_nodes = entry.kept().filter(|kept| kept.region.is_some());
+        let mut apart: Vec<NodeId> = at_nodes.map(|kept| self.nodes.get(kept.address.node).id).collect();
         apart.extend(self.nodes.silent(yonder_clock::now()));
         apart.sort_unstable();
         apart.dedup();
         let (_, given) = self.find_places(entry.bytes(), missing, Some(entry.name()), &apart)?;
-        for (slot, given) in view.free().iter().zip(given) {
-            if entry.adopt(slot, given.region, given.address) {
+        for (slot, given) in free.iter().zip(given) {
+            if entry.adopt(slot, Some(given.region), given.address) {
                 self.count(Event::Replaced);
             } else {
                 // Its memory was released meanwhile.
@@ -263,12 +274,14 @@ impl SpreadFabric {
         let cluster = Cluster::create(settings.controllers, CONTROLLER_TIME_MAX, settings.lease);
         let cluster = cluster.map_err(|error| failed(url, 0, error))?;
         let nodes = Nodes::new(cluster.pid(), settings.protection);
+        let backup = settings.disk.map(|folder| Backup::open(Path::new(&folder), settings.late_max)).transpose()?;
         let shared = Arc::new(Shared {
             url: url.to_owned(),
             cluster,
             protection: settings.places,
             areas: Arc::new(Areas::new()),
             nodes,
+            backup: backup.map(Arc::new),
             events: [const { AtomicU64::new(0) }; EVENTS.len()],
             mending: AtomicU64::new(0),
             orphans: Mutex::default(),
@@ -289,62 +302,6 @@ impl SpreadFabric {
 
     fn addresses(&self) -> MutexGuard<'_, Ranges> {
         self.addresses.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Asks all nodes that have a place of a group, wherever it is by then.
-    fn call_at_all(&self, area: &Area<Entry>, kind: Kind, offset: u64, bytes: u64) -> Result<(), FabricError> {
-        let slots = area.table.kept().map(|kept| kept.place.slot);
-        slots.into_iter().try_for_each(|slot| self.call_at(area, slot, (kind, offset, bytes)))
-    }
-
-    fn call_at(
-        &self,
-        area: &Area<Entry>,
-        slot: Slot,
-        (kind, offset, bytes): (Kind, u64, u64),
-    ) -> Result<(), FabricError> {
-        let end = Instant::now() + MOVE_TIME_MAX;
-        loop {
-            let kept: Option<Kept> = area.table.kept().find(|kept| kept.place.slot == slot);
-            // What was given up is not asked.
-            let Some(kept) = kept.filter(|kept| area.table.address(kept.place).is_some()) else { return Ok(()) };
-            let node = self.shared.nodes.get(kept.address.node);
-            let (has_others, start) = (area.table.group.protection().wanted() > 1, kept.address.start + offset);
-            // What does not answer is not waited for where others have the pages: their words say what they are,
-            // whatever is there. But for what was asked before and may still be done: it would undo a later write.
-            if has_others && !node.health.state().is_up() && !node.may_still_change(start, bytes) {
-                return Ok(());
-            }
-            let error = match node.call(kind, start, bytes, &[]) {
-                Ok(_) => return Ok(()),
-                Err(error) => error,
-            };
-            let may_be_elsewhere = match &error {
-                FailedCall::Call(CallError::Refused(code)) => may_have_moved(*code),
-                FailedCall::Call(CallError::TimedOut | CallError::Lost) | FailedCall::Open(_) => true,
-            };
-            let is_over = Instant::now() >= end;
-            if is_over || !may_be_elsewhere || find(&self.shared, area, kept) == Found::Lost && !has_others {
-                return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });
-            }
-            std::thread::sleep(ASK_AGAIN);
-        }
-    }
-
-    /// Waits until nothing that was asked before and given up may be done in these bytes of any place: a discard of
-    /// more pages, which would undo later writes of those that have shares there.
-    fn await_aborts(&self, area: &Area<Entry>, bytes: Range<u64>) -> Result<(), FabricError> {
-        for kept in area.table.kept() {
-            let node = self.shared.nodes.get(kept.address.node);
-            let ended = node.await_aborts(kept.address.start + bytes.start, bytes.end - bytes.start);
-            // What was given up is not asked, nor written.
-            if let Err(error) = ended
-                && area.table.address(kept.place).is_some()
-            {
-                return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });
-            }
-        }
-        Ok(())
     }
 }
 
@@ -372,8 +329,8 @@ impl Fabric for SpreadFabric {
         &self.url
     }
 
-    fn queue_pair(&self, _module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
-        Ok(Box::new(SpreadQueuePair::new(&self.shared, frames)?))
+    fn queue_pair(&self, module: Module, frames: Arc<Mapping>) -> Result<Box<dyn QueuePair>, FabricError> {
+        Ok(Box::new(SpreadQueuePair::new(&self.shared, module, frames)?))
     }
 
     fn allocate(&self, bytes: u64) -> Result<RemoteAddress, FabricError> {
@@ -386,12 +343,18 @@ impl Fabric for SpreadFabric {
         for at in (0..bytes).step_by(bytes_max.narrow_usize()) {
             let part = (bytes - at).min(bytes_max);
             let pages = (part / PAGE_BYTES as u64).narrow_usize();
-            match self.shared.find_places(place_bytes(pages, share_bytes), protection.wanted(), None, &[]) {
-                Ok((name, given)) => {
-                    let entry = Entry::new(pages, share_bytes, protection, name);
-                    for (number, Given { region, address }) in (0..).zip(given) {
-                        assert!(entry.adopt(Slot::new(number), region, address), "nobody else knows it");
-                    }
+            let wanted = self.shared.nodes_wanted();
+            let placed = self.shared.find_places(place_bytes(pages, share_bytes), wanted, None, &[]);
+            let placed = placed.and_then(|(name, given)| {
+                let entry = Entry::new(pages, share_bytes, protection, name);
+                for (number, Given { region, address }) in (0..).zip(&given) {
+                    assert!(entry.adopt(Slot::new(number), Some(*region), *address), "nobody else knows it");
+                }
+                let backed = self.shared.backup.as_ref().map_or(Ok(()), |backup| backup.give_to(&entry));
+                backed.inspect_err(|_| self.shared.give_back(&given)).map(|()| entry)
+            });
+            match placed {
+                Ok(entry) => {
                     let added = self.shared.areas.add(Area::new(RemoteAddress(start + at), part, entry));
                     assert!(added, "addresses are given out once");
                 }
@@ -413,12 +376,13 @@ impl Fabric for SpreadFabric {
         let (mut failed, mut is_reached) = (Ok(()), true);
         for (area, _) in parts_of(&areas, start, bytes) {
             self.shared.areas.remove(area.start());
+            self.shared.backup.iter().for_each(|backup| backup.release(area));
             // What cannot be freed ends with the address space.
             area.table.release();
-            failed = failed.and(self.call_at_all(area, Kind::Free, 0, 0));
-            for kept in area.table.kept() {
+            failed = failed.and(self.shared.call_at_all(area, Kind::Free, 0, 0));
+            for region in area.table.kept().filter_map(|kept| kept.region) {
                 if is_reached {
-                    let given_up = self.shared.cluster.give_up(kept.region);
+                    let given_up = self.shared.cluster.give_up(region);
                     is_reached = !matches!(given_up, Err(ClusterError::Controller(ClientError::Unreachable { .. })));
                 }
             }
@@ -437,10 +401,10 @@ impl Fabric for SpreadFabric {
                 assert!(forgotten.is_ok(), "a page is discarded while it is written");
             }
             if !bytes.is_empty() {
-                self.call_at_all(area, Kind::Discard, bytes.start, bytes.end - bytes.start)?;
+                self.shared.call_at_all(area, Kind::Discard, bytes.start, bytes.end - bytes.start)?;
             }
             if bytes != around {
-                self.await_aborts(area, around)?;
+                self.shared.await_aborts(area, around)?;
             }
         }
         Ok(())
@@ -454,7 +418,7 @@ impl Fabric for SpreadFabric {
         let mut counters = self.shared.nodes.counters();
         let events = EVENTS.iter().zip(&self.shared.events);
         counters.extend(events.map(|(name, count)| Counter { name, value: count.load(Ordering::Relaxed) }));
-        let Shared { protection, .. } = &*self.shared;
+        let Shared { protection, backup, .. } = &*self.shared;
         for (name, value) in
             [("spread_places_wanted", protection.wanted()), ("spread_places_needed", protection.needed())]
         {
@@ -466,6 +430,11 @@ impl Fabric for SpreadFabric {
             ("spread_places_missing", Entry::places_missing),
         ] {
             counters.push(Counter { name, value: areas.iter().map(|area| of(&area.table)).sum() });
+        }
+        if let Some(backup) = backup {
+            for (name, value) in [("spread_late_pages", backup.late()), ("spread_late_pages_max", backup.late_max())] {
+                counters.push(Counter { name, value });
+            }
         }
         let mending = self.shared.mending.load(Ordering::Relaxed);
         counters.push(Counter { name: "spread_mending_bytes_per_s", value: mending });

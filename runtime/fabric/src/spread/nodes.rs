@@ -15,15 +15,15 @@ use yonder_placement::NodeId;
 use yonder_protect::health::{Health, State, others};
 use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
-use yonder_wire::Kind;
+use yonder_wire::{ErrorCode, Kind};
 
 use crate::cluster::Location;
 use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, await_aborts, call};
 use crate::queue::{LaneQueue, lane_config};
 use crate::{Counter, Credentials, FabricError};
 
-/// Most nodes that one fabric uses.
-pub(super) const NODES_MAX: usize = 1024;
+/// Most nodes that one fabric uses. A number more stands for the file of `backup`.
+pub(super) const NODES_MAX: u16 = 1023;
 /// Operations of a lane for calls: one, and those that were given up and not yet acknowledged.
 const CONTROL_OPERATIONS_MAX: usize = 32;
 
@@ -82,7 +82,7 @@ impl Nodes {
         if let Some(known) = list.iter().position(|node| node.is_at(location)) {
             return Ok(NodeIndex(known.narrow_u16()));
         }
-        if list.len() == NODES_MAX {
+        if list.len() == usize::from(NODES_MAX) {
             let cause = format!("more than {NODES_MAX} nodes were used: start the program again");
             return Err(FabricError::System { url: location.urls.join(","), cause });
         }
@@ -289,6 +289,11 @@ impl Inbox {
             each(index, link);
         }
     }
+}
+
+/// Whether a refusal may mean that the memory is at another node.
+pub(super) fn may_have_moved(code: ErrorCode) -> bool {
+    matches!(code, ErrorCode::Moved | ErrorCode::BadAddress | ErrorCode::BadCapability)
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {

@@ -16,15 +16,15 @@ use std::sync::Arc;
 use yonder_mapping::Mapping;
 use yonder_protect::hedge::{Budget, Delay};
 use yonder_protect::{
-    Extent, Landing, Look, Place, Read, ReadNext, ReadStep, SLOTS_MAX, Slot, SlotSet, Write, WriteEnd, WriteNext,
-    WriteRefusal, WriteStep,
+    Extent, Landing, Look, Read, ReadNext, ReadStep, SLOTS_MAX, Slot, SlotSet, Write, WriteEnd, WriteNext,
+    WriteRefusal, WriteStep, WriteTicket,
 };
 use yonder_units::{FrameIndex, Nanos, Narrow};
-use yonder_wire::ErrorCode;
 
+use super::backup;
 use super::group::Entry;
 use super::lanes::{Lanes, below, name_and_slot};
-use super::nodes::NodeIndex;
+use super::nodes::{NodeIndex, may_have_moved};
 use super::shares::Shares;
 use super::unsettled::{Orphan, Unsettled};
 use super::{Event, Shared};
@@ -33,7 +33,8 @@ use crate::operations::Operations;
 use crate::queue::End;
 use crate::vector::{MoveBytes as _, Operation as Posted};
 use crate::{
-    Completion, FabricError, PageRead, PageWrite, PostError, QueuePair, ReadInto, RemoteAddress, Status, Vector, WorkId,
+    Completion, FabricError, Module, PageRead, PageWrite, PostError, QueuePair, ReadInto, RemoteAddress, Status,
+    Vector, WorkId,
 };
 
 /// Operations that a queue pair holds.
@@ -100,11 +101,12 @@ pub(super) struct SpreadQueuePair {
 }
 
 impl SpreadQueuePair {
-    pub(super) fn new(shared: &Arc<Shared>, frames: Arc<Mapping>) -> Result<Self, FabricError> {
+    pub(super) fn new(shared: &Arc<Shared>, module: Module, frames: Arc<Mapping>) -> Result<Self, FabricError> {
         let is_cut = shared.protection.needed() > 1;
         let shares = is_cut.then(|| Shares::new(shared.code(), DEPTH, 0)).transpose()?;
         let moved = shares.as_ref().map_or(&frames, Shares::frames);
-        let lanes = Lanes::new(shared.nodes.inbox(Arc::clone(moved)));
+        let file = shared.backup.as_ref().map(|backup| backup.link(module, Arc::clone(moved))).transpose()?;
+        let lanes = Lanes::new(shared.nodes.inbox(Arc::clone(moved)), file);
         Ok(Self {
             shared: Arc::clone(shared),
             frames,
@@ -148,7 +150,7 @@ impl SpreadQueuePair {
             Look::Writing => Step::Ended(Status::Failed),
             Look::Nowhere => Step::Ended(Status::Disconnected),
             Look::At(ticket) => {
-                let up = self.up(&area.table, ticket.slots(), |slot| ticket.place(slot));
+                let up = self.lanes.up_first(&area.table, ticket.slots(), |slot| ticket.place(slot));
                 let (read, first) = Read::begin(ticket, &area.table.group, up, now, self.delay.get());
                 self.budget.earn();
                 self.ask(at, operation, read, first, now)
@@ -216,7 +218,7 @@ impl SpreadQueuePair {
         }
         match area.table.group.begin_write(*page, Extent::All) {
             Ok(ticket) => {
-                let up = self.up(&area.table, ticket.targets(), |slot| ticket.place(slot));
+                let up = self.up_to_write(&area.table, &ticket);
                 let write = Write::begin(ticket, &area.table.group, up);
                 if let Some(shares) = &mut self.shares {
                     shares.cut(at.into(), write.waiting(), &self.frames, operation.frame.offset());
@@ -270,7 +272,12 @@ impl SpreadQueuePair {
         let may_land = write.unsettled();
         self.unsettled.add(&operation.at, may_land.iter().map(|slot| write.place(slot)));
         match write.finish(&operation.at.area.table.group) {
-            WriteEnd::Acknowledged(_) => Step::Ended(Status::Done),
+            WriteEnd::Acknowledged(places) => {
+                if let Some(backup) = self.shared.backup.as_ref().filter(|_| !places.contains(backup::SLOT)) {
+                    backup.leave_behind();
+                }
+                Step::Ended(Status::Done)
+            }
             WriteEnd::Unacknowledged if may_land.is_empty() => Step::Ended(Status::Failed),
             WriteEnd::Unacknowledged => Step::Ended(Status::Disconnected),
         }
@@ -298,7 +305,7 @@ impl SpreadQueuePair {
                     read.waited(slot, now).into_iter().for_each(|span| self.delay.took(span));
                     read.answered(&entry.group, slot)
                 } else {
-                    let up = self.up(entry, read.ticket().slots(), |slot| read.place(slot));
+                    let up = self.lanes.up_first(entry, read.ticket().slots(), |slot| read.place(slot));
                     read.failed(slot, up, now)
                 };
                 let goes_on = self.go_on_reading(at, &operation, read, step, now);
@@ -360,7 +367,7 @@ impl SpreadQueuePair {
             let step = match operation.course {
                 Course::Waiting(_) => self.begin(at, &operation, now),
                 Course::Read(mut read) => {
-                    let up = self.up(entry, read.ticket().slots(), |slot| read.place(slot));
+                    let up = self.lanes.up_first(entry, read.ticket().slots(), |slot| read.place(slot));
                     let step = read.look(&entry.group, up, now, &mut self.budget);
                     let goes_on = self.go_on_reading(at, &operation, read, step, now);
                     if let (ReadNext::Ask(slots), Step::On(Course::Read(read))) = (step.then, &goes_on)
@@ -371,7 +378,7 @@ impl SpreadQueuePair {
                     goes_on
                 }
                 Course::Write(mut write, again) => {
-                    let up = self.up(entry, write.waiting(), |slot| write.place(slot));
+                    let up = self.lanes.up(entry, write.waiting(), |slot| write.place(slot));
                     let step = write.look(&entry.group, up);
                     match self.go_on_writing(at, &operation, (write, again), step) {
                         Step::On(Course::Write(write, again)) if !again.is_empty() => {
@@ -385,16 +392,12 @@ impl SpreadQueuePair {
         }
     }
 
-    /// Those of some slots whose nodes answer.
-    fn up(&self, entry: &Entry, slots: SlotSet, place: impl Fn(Slot) -> Place) -> SlotSet {
-        let is_up = |slot: &Slot| entry.address(place(*slot)).is_some_and(|address| self.lanes.is_up(address.node));
-        slots.iter().filter(is_up).collect()
+    /// The slots that a write goes to. A file also if it is as far behind as it may be.
+    fn up_to_write(&self, entry: &Entry, ticket: &WriteTicket) -> SlotSet {
+        let is_full = self.shared.backup.as_ref().is_some_and(|backup| backup.is_full());
+        let (slots, place) = (ticket.targets(), |slot| ticket.place(slot));
+        if is_full { self.lanes.up(entry, slots, place) } else { self.lanes.up_first(entry, slots, place) }
     }
-}
-
-/// Whether a refusal may mean that the memory is at another node.
-pub(super) fn may_have_moved(code: ErrorCode) -> bool {
-    matches!(code, ErrorCode::Moved | ErrorCode::BadAddress | ErrorCode::BadCapability)
 }
 
 impl QueuePair for SpreadQueuePair {

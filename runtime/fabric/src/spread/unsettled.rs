@@ -83,8 +83,8 @@ fn may_land(lanes: &Lanes, pid: u32, at: &AreaPage<Entry>, place: Place) -> bool
     let entry = &at.area.table;
     // At a place that was given up nothing is asked.
     let Some(address) = entry.address(place) else { return false };
-    let (queue, page) = (lanes.queue(address.node), entry.page_at(address, at.page));
-    let may_land = queue.is_none_or(|queue| queue.may_still_write(pid, page, entry.share_bytes()));
+    let page = entry.page_at(address, at.page);
+    let may_land = lanes.may_still_write(address.node, pid, page, entry.share_bytes());
     if !may_land {
         entry.group.settle(at.page, place);
     }

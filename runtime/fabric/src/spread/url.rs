@@ -1,10 +1,11 @@
 //! What stands in a `yonder://` URL.
 
+use std::path::Path;
 use std::time::Duration;
 
 use yonder_protect::{Protection as Places, SLOTS_MAX};
 use yonder_session::Protection;
-use yonder_units::parse_duration;
+use yonder_units::{PAGE_BYTES, parse_bytes, parse_duration};
 
 use crate::FabricError;
 use crate::space::LEASE;
@@ -14,11 +15,14 @@ use crate::url::{bad, query};
 pub(crate) const SCHEME: &str = "yonder://";
 /// Shortest lease of an address space at a controller.
 const LEASE_MIN: Duration = Duration::from_secs(5);
+/// Bytes of pages that may be behind on a disk, unless somebody says otherwise.
+const LATE_BYTES: u64 = 64 << 20;
 /// Most nodes that a page is at, as a whole.
 const COPIES_MAX: u8 = 3;
 /// What can be typed.
 const USAGE: &str = "type yonder://host:port, the address of a controller, or several with commas between, perhaps \
-                     with ?copies=2, ?code=4+1, ?lease=60s or ?protection=authenticated behind, several with & between";
+                     with ?copies=2, ?code=4+1, ?disk=/var/tmp, ?lease=60s or ?protection=authenticated behind, \
+                     several with & between";
 
 /// What is asked of a controller and its nodes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,8 +31,12 @@ pub(super) struct Settings<'a> {
     pub(super) controllers: &'a str,
     /// How long the memory is kept after the last sign of life.
     pub(super) lease: Duration,
-    /// At how many nodes each page is, or parts and sums of it are.
+    /// At how many nodes each page is, or parts and sums of it are; the disk counts as one.
     pub(super) places: Places,
+    /// A folder on a local disk where each page is too.
+    pub(super) disk: Option<String>,
+    /// Pages that may be behind there.
+    pub(super) late_max: u64,
     /// What is done to each message, if nodes want to know who asks.
     pub(super) protection: Protection,
 }
@@ -47,7 +55,10 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
         return Err(bad(url, &format!("is not the address of a controller: {USAGE}")));
     }
     let places = Places::copies(1);
-    let mut asked = Settings { controllers, lease: LEASE, places, protection: Protection::Encrypted };
+    let late_max = LATE_BYTES / PAGE_BYTES as u64;
+    let mut asked =
+        Settings { controllers, lease: LEASE, places, disk: None, late_max, protection: Protection::Encrypted };
+    let mut late = None;
     let mut is_protected = false;
     for (key, value) in query(url, settings)? {
         match (key.as_str(), value.as_str()) {
@@ -55,8 +66,11 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
                 let lease = parse_duration(text).ok().filter(|lease| *lease >= LEASE_MIN);
                 asked.lease = lease.ok_or_else(|| bad(url, "has no lease of at least 5s: type ?lease=60s"))?;
             }
-            ("copies" | "code", _) if std::mem::replace(&mut is_protected, true) => {
-                return Err(bad(url, "says twice how pages are protected: type ?copies=2 or ?code=4+1"));
+            ("copies" | "code" | "disk", _) if std::mem::replace(&mut is_protected, true) => {
+                return Err(bad(
+                    url,
+                    "says twice how pages are protected: type ?copies=2, ?code=4+1 or ?disk=/var/tmp",
+                ));
             }
             ("copies", text) => {
                 let copies = number(text).filter(|copies| (1..=COPIES_MAX).contains(copies));
@@ -67,10 +81,26 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
                 let cause = "has no code of at least 2 parts and 1 sum, and 8 of both at most: type ?code=4+1";
                 asked.places = code(text).ok_or_else(|| bad(url, cause))?;
             }
+            ("disk", folder) => {
+                if !Path::new(folder).is_dir() {
+                    return Err(bad(url, "names no folder on a disk: type ?disk=/var/tmp"));
+                }
+                (asked.places, asked.disk) = (Places::copies(2), Some(folder.to_owned()));
+            }
+            ("late", text) => {
+                let bytes = parse_bytes(text).ok().filter(|bytes| *bytes >= PAGE_BYTES as u64);
+                late = Some(bytes.ok_or_else(|| bad(url, "has no bytes that may be late: type ?late=64MiB"))?);
+            }
             ("protection", "encrypted") => asked.protection = Protection::Encrypted,
             ("protection", "authenticated") => asked.protection = Protection::Authenticated,
             _ => return Err(bad(url, &format!("has an unknown setting '{key}={value}': {USAGE}"))),
         }
+    }
+    if let Some(bytes) = late {
+        if asked.disk.is_none() {
+            return Err(bad(url, "says how much may be late on no disk: type ?disk=/var/tmp&late=64MiB"));
+        }
+        asked.late_max = bytes / PAGE_BYTES as u64;
     }
     Ok(asked)
 }
@@ -100,9 +130,23 @@ mod tests {
         assert_eq!(parse("yonder://[::1]:7").unwrap().controllers, "[::1]:7");
         assert_eq!(parse("yonder://a:1?code=4+1").unwrap().places, Places::code(4, 1));
         assert_eq!(parse("yonder://a:1?code=6+2").unwrap().places, Places::code(6, 2));
+        let read = parse("yonder://a:1?late=1MiB&disk=/tmp").unwrap();
+        assert_eq!((read.places, read.disk.as_deref(), read.late_max), (Places::copies(2), Some("/tmp"), 256));
         let addresses = ["", "a", "a:1,", ",", "a:1/b", ":1", "a:70000"].map(str::to_owned);
-        let settings =
-            ["lease=1s", "copies", "copies=4", "copies=+2", "some=1", "copies=2&code=4+1", "code=4+1&code=4+1"];
+        let settings = [
+            "disk",
+            "disk=/none",
+            "disk=/tmp&copies=2",
+            "late=1MiB",
+            "disk=/tmp&late=1",
+            "lease=1s",
+            "copies",
+            "copies=4",
+            "copies=+2",
+            "some=1",
+            "copies=2&code=4+1",
+            "code=4+1&code=4+1",
+        ];
         let codes =
             ["4", "4+", "1+1", "4+0", "7+2", "255+1", "a+b", "4+1+1", "4++1"].map(|code| format!("a:1?code={code}"));
         let settings = settings.map(|setting| format!("a:1?{setting}"));

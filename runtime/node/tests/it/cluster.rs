@@ -5,6 +5,7 @@
 //! `stalled_path` requests stand still. No test sleeps: they wait until something has happened, and fail after
 //! [`scene::TIMEOUT`].
 
+mod disk;
 mod drain;
 mod ends;
 mod groups;

@@ -12,7 +12,7 @@ use crate::end_to_end::testbed::{Client, PAGE as SMALL, page};
 const PAGES: u64 = 3 * REGION / SMALL;
 
 /// What a page has after a write: no two parts of any page are the same.
-fn content(index: u64, round: u64) -> [u8; PAGE_BYTES] {
+pub(super) fn content(index: u64, round: u64) -> [u8; PAGE_BYTES] {
     let mut state = (index << 20 | round) + 1;
     std::array::from_fn(|_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -20,14 +20,14 @@ fn content(index: u64, round: u64) -> [u8; PAGE_BYTES] {
     })
 }
 
-fn frame(client: &Client) -> [u8; PAGE_BYTES] {
+pub(super) fn frame(client: &Client) -> [u8; PAGE_BYTES] {
     let mut bytes = [0; PAGE_BYTES];
     client.frames.read(FrameIndex(0).offset(), &mut bytes);
     bytes
 }
 
 /// Writes a page until it is done: what is silent is given up meanwhile.
-fn store(client: &mut Client, start: RemoteAddress, index: u64, round: u64) {
+pub(super) fn store(client: &mut Client, start: RemoteAddress, index: u64, round: u64) {
     client.frames.write(FrameIndex(0).offset(), &content(index, round));
     until("it is stored", || {
         let id = client.write(page(start, index), 0);
@@ -35,7 +35,7 @@ fn store(client: &mut Client, start: RemoteAddress, index: u64, round: u64) {
     });
 }
 
-fn check(client: &mut Client, start: RemoteAddress, index: u64, round: u64) {
+pub(super) fn check(client: &mut Client, start: RemoteAddress, index: u64, round: u64) {
     client.fill(0, 0xee);
     let id = client.read(page(start, index), 0);
     assert_eq!(client.finish(1)[&id], Status::Done, "page {index}");
