@@ -87,7 +87,7 @@ pub fn keeps_in_file(url: &str) -> bool {
 pub fn page_deadline(url: &str) -> Duration {
     const OF_DISKS: Duration = Duration::from_secs(120);
     const OF_NODES: Duration = Duration::from_secs(5);
-    if keeps_in_file(url) { OF_DISKS } else { OF_NODES }
+    if keeps_in_file(url) || SpreadFabric::has_disk(node_url(url)) { OF_DISKS } else { OF_NODES }
 }
 
 /// What it may cost that a page of the fabric that `url` names is missed, in nanoseconds, as long as nothing is known

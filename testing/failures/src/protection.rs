@@ -10,7 +10,7 @@ const NODES_MIN: usize = 4;
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Protection {
     query: String,
-    /// Nodes that have something of a page.
+    /// Places that have something of a page.
     places: usize,
 }
 
@@ -32,11 +32,13 @@ impl FromStr for Protection {
                 let (data, parity) = code.split_once('+')?;
                 Some(data.parse::<usize>().ok()? + parity.parse::<usize>().ok()?)
             }
+            // One node has a page, and the disk.
+            ("disk", _) => Some(2),
             _ => None,
         });
         match places {
             Some(places @ 2..) => Ok(Self { query: query.to_owned(), places }),
-            _ => Err(format!("'{query}' does not keep pages on several nodes: type copies=2 or code=4+1")),
+            _ => Err(format!("'{query}' does not keep pages at several places: type copies=2, code=4+1 or disk=/tmp")),
         }
     }
 }
@@ -55,9 +57,10 @@ mod tests {
     fn nodes_follow_from_the_protection() {
         let nodes = |query: &str| query.parse::<Protection>().map(|protection| protection.nodes());
         assert_eq!(["copies=2", "copies=3", "code=4+1", "code=6+2"].map(nodes), [Ok(4), Ok(4), Ok(6), Ok(9)]);
+        assert_eq!(nodes("disk=/tmp"), Ok(4));
         assert_eq!(nodes("copies=2&lease=60s"), Ok(4));
         for bad in ["", "copies=1", "copies=two", "code=4", "2"] {
-            assert!(nodes(bad).unwrap_err().ends_with("type copies=2 or code=4+1"), "{bad}");
+            assert!(nodes(bad).unwrap_err().contains("type copies=2, code=4+1 or disk=/tmp"), "{bad}");
         }
     }
 }

@@ -34,11 +34,22 @@ pub(crate) const PLACES_NEEDED: &str = "yonder_places_needed_of_each_page";
 pub(crate) const PAGES_BELOW: &str = "yonder_pages_below_protection";
 pub(crate) const MENDING_BYTES: &str = "yonder_mending_bytes_per_second";
 pub(crate) const PLACES_GIVEN_UP: &str = "yonder_places_given_up_total";
+pub(crate) const PAGES_LATE: &str = "yonder_pages_late";
+pub(crate) const PAGES_LATE_MAX: &str = "yonder_pages_late_max";
 pub(crate) const PLACES_REPLACED: &str = "yonder_places_replaced_total";
 pub(crate) const HEDGED_READS: &str = "yonder_hedged_reads_total";
 /// What is shown in one line of its own.
-pub(crate) const PROTECTION: [&str; 7] =
-    [PLACES_WANTED, PLACES_NEEDED, PAGES_BELOW, MENDING_BYTES, PLACES_GIVEN_UP, PLACES_REPLACED, HEDGED_READS];
+pub(crate) const PROTECTION: [&str; 9] = [
+    PLACES_WANTED,
+    PLACES_NEEDED,
+    PAGES_BELOW,
+    PAGES_LATE,
+    PAGES_LATE_MAX,
+    MENDING_BYTES,
+    PLACES_GIVEN_UP,
+    PLACES_REPLACED,
+    HEDGED_READS,
+];
 
 pub(crate) const TENANT_REQUESTS: &str = "yonder_node_tenant_requests_total";
 pub(crate) const TENANT_BYTES: &str = "yonder_node_tenant_bytes_total";

@@ -27,7 +27,7 @@ pub(super) fn how_to_watch(metrics: &MetricsServer, credential: &CredentialArgs)
 }
 
 /// Counters of fabrics that are metrics too: the counter's name, the metric's, its kind and what it says.
-const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 13] = {
+const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 15] = {
     use ExtraKind::{Counter, Gauge};
     [
         ("wire_sent_bytes", "yonder_wire_sent_bytes_total", Counter, "Bytes sent to memory nodes."),
@@ -36,6 +36,8 @@ const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 13] = {
         ("spread_places_needed", "yonder_places_needed_of_each_page", Gauge, "Places that a page can be read with."),
         ("spread_degraded_pages", "yonder_pages_below_protection", Gauge, "Pages at fewer nodes than was asked for."),
         ("spread_places_missing", "yonder_places_missing", Gauge, "Places that no node was found for yet."),
+        ("spread_late_pages", "yonder_pages_late", Gauge, "Pages on their way to the disk."),
+        ("spread_late_pages_max", "yonder_pages_late_max", Gauge, "Pages that may be: then writes wait for it."),
         ("spread_mending_bytes_per_s", "yonder_mending_bytes_per_second", Gauge, "Bytes copied to new places."),
         ("spread_mended_pages", "yonder_mended_pages_total", Counter, "Pages copied to new places."),
         ("spread_places_given_up", "yonder_places_given_up_total", Counter, "Places of pages that were given up."),

@@ -1,9 +1,14 @@
-//! [`Backup`]: a file on a local disk in which each page is too, a little later (`?disk=/path`; as the backup of
-//! Infiniswap, NSDI'17, section 4).
+//! [`Backup`]: a file on a local disk in which each page is too (`?disk=/path`; as the backup of Infiniswap, NSDI'17,
+//! section 4).
 //!
-//! It is the place in the last slot of each group. Writes leave it out where a node answers, and reads do not ask it;
-//! the mender writes to it what it lacks. How many pages may be behind is bounded: beyond that, a write goes to the
-//! file too and waits for it. Where no node of a page answers, the file alone is read and written.
+//! It is the place in the last slot of each group. Writes leave it out where a node answers, and reads do not ask it.
+//! When a node has a page, the page is copied into a buffer that is on its way to the file ([`FileLink::leave`]), and
+//! the write ends: the file is *late* by what is in these buffers, and a node that is lost takes nothing with it. Where
+//! no buffer is free the write waits for one. Where no node of a page answers, the file alone is read and written, and
+//! waited for.
+//!
+//! A page that is on its way to the file is being mended there, to `core/protect`: it leaves the file out until it has
+//! arrived, and what arrives counts only if the page is still the same. What does not arrive that way the mender brings.
 //!
 //! A disk that has failed once is written no more: what it alone has is still read there.
 //!
@@ -14,13 +19,13 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yonder_mapping::Mapping;
-use yonder_protect::Slot;
-use yonder_units::Nanos;
+use yonder_protect::{MendEnd, MendTicket, Slot};
+use yonder_units::{FrameIndex, Nanos, Narrow as _};
 use yonder_wire::ErrorCode;
 
 use super::group::{Address, Entry};
 use super::nodes::{NODES_MAX, NodeIndex};
-use crate::areas::{Area, List};
+use crate::areas::{Area, AreaPage};
 use crate::queue::End;
 use crate::vector::Operation as Posted;
 use crate::{
@@ -32,22 +37,19 @@ use crate::{
 pub(super) const SLOT: Slot = Slot::new(7);
 /// What stands for the file among the numbers of nodes.
 pub(super) const NODE: NodeIndex = NodeIndex(NODES_MAX);
-/// How often it is counted how many pages are behind.
-const COUNT_EACH: Nanos = 1_000_000;
+/// Pages that a queue pair has on their way to the file.
+const LATE_MAX: usize = 256;
+/// In the name of what is posted for such a page, beside its place among them.
+const LATE: u64 = 1 << 63;
 /// How often a link without operations is polled.
 const IDLE_POLL_INTERVAL: Nanos = 10_000_000;
 
 /// See the head of this file.
 pub(super) struct Backup {
     fabric: FileFabric,
-    /// Pages that may be behind, but for those that are being written.
-    late_max: u64,
-    /// Pages that were behind when they were counted last.
-    counted: AtomicU64,
-    /// Pages that were left behind since, or shortly before.
-    added: AtomicU64,
+    links: AtomicU64,
     has_failed: AtomicBool,
-    /// Groups whose memory was released: the mender may still write there.
+    /// Groups whose memory was released: what was written to the file may be under way.
     released: Mutex<Vec<Arc<Area<Entry>>>>,
 }
 
@@ -56,21 +58,48 @@ pub(super) struct FileLink {
     backup: Arc<Backup>,
     queue: Box<dyn QueuePair>,
     ended: Vec<Completion>,
+    late: Box<[Option<Late>]>,
+    /// Places there without a page.
+    free: Vec<u16>,
     idle_poll_at: Nanos,
 }
 
+/// What became of a page that is to go to the file.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Left {
+    /// It is on its way or there, or the file is not used.
+    Taken,
+    /// There is no room for it now, or something else is on its way there.
+    Later,
+    /// The node that had it is gone: it is to be written again.
+    Lost,
+}
+
+/// A page on its way to the file.
+struct Late {
+    at: AreaPage<Entry>,
+    ticket: MendTicket,
+}
+
 impl Backup {
-    /// In the file at `path`, or in one without a name in that folder.
-    pub(super) fn open(path: &Path, late_max: u64) -> Result<Self, FabricError> {
-        let fabric = FileFabric::open(&format!("file://{}", path.display()))?;
-        let [counted, added] = [0, 0].map(AtomicU64::new);
+    /// In a file without a name in a folder.
+    pub(super) fn open(folder: &Path) -> Result<Self, FabricError> {
+        let fabric = FileFabric::open(&format!("file://{}", folder.display()))?;
         let (has_failed, released) = (AtomicBool::new(false), Mutex::default());
-        Ok(Self { fabric, late_max, counted, added, has_failed, released })
+        Ok(Self { fabric, links: AtomicU64::new(0), has_failed, released })
     }
 
     pub(super) fn link(self: &Arc<Self>, module: Module, frames: Arc<Mapping>) -> Result<FileLink, FabricError> {
         let queue = self.fabric.queue_pair(module, frames)?;
-        Ok(FileLink { backup: Arc::clone(self), queue, ended: Vec::with_capacity(QUEUE_DEPTH_MAX), idle_poll_at: 0 })
+        self.links.fetch_add(1, Ordering::Relaxed);
+        Ok(FileLink {
+            backup: Arc::clone(self),
+            queue,
+            ended: Vec::with_capacity(QUEUE_DEPTH_MAX),
+            late: (0..LATE_MAX).map(|_| None).collect(),
+            free: (0..LATE_MAX.narrow_u16()).collect(),
+            idle_poll_at: 0,
+        })
     }
 
     /// Puts a place in the file into a group.
@@ -85,17 +114,18 @@ impl Backup {
         self.fabric.discard(RemoteAddress(start), bytes)
     }
 
-    /// The memory of a group was released, and nobody but the mender has operations there.
+    /// The memory of a group was released, and the program has no operations there.
     pub(super) fn release(&self, area: &Arc<Area<Entry>>) {
         self.released.lock().unwrap_or_else(PoisonError::into_inner).push(Arc::clone(area));
     }
 
-    /// Gives back what the mender has nothing under way at, and never will again.
-    pub(super) fn bury(&self, is_under_way: impl Fn(&Arc<Area<Entry>>) -> bool) {
+    /// Gives back what nothing is under way to any more. `is_mended` says where the mender, who calls this, has
+    /// something.
+    pub(super) fn bury(&self, is_mended: impl Fn(&Arc<Area<Entry>>) -> bool) {
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
         released.retain(|area| {
-            let stays = is_under_way(area);
-            if let Some(kept) = area.table.kept().find(|kept| !stays && kept.place.slot == SLOT) {
+            let stays = is_mended(area) || area.table.late() > 0;
+            if let Some(kept) = area.table.kept().find(|kept| !stays && kept.region.is_none()) {
                 // What cannot be given back ends with the file.
                 let _ = self.fabric.release(RemoteAddress(kept.address.start));
             }
@@ -108,52 +138,14 @@ impl Backup {
         self.has_failed.load(Ordering::Acquire)
     }
 
-    /// Pages that are at nodes alone, or more.
-    pub(super) fn late(&self) -> u64 {
-        self.counted.load(Ordering::Acquire) + self.added.load(Ordering::Acquire)
-    }
-
-    /// Whether as many are as may be.
-    pub(super) fn is_full(&self) -> bool {
-        self.late() >= self.late_max
-    }
-
+    /// Pages that can be on their way at a time.
     pub(super) fn late_max(&self) -> u64 {
-        self.late_max
-    }
-
-    /// A write has left a page behind.
-    pub(super) fn leave_behind(&self) {
-        self.added.fetch_add(1, Ordering::AcqRel);
-    }
-
-    /// Counts the pages that are behind.
-    fn count(&self, areas: &List<Entry>) {
-        // What is added from now on may be counted twice, and is never missed.
-        let added = self.added.load(Ordering::Acquire);
-        let late = areas.iter().map(|area| area.table.pages_late()).sum();
-        self.counted.store(late, Ordering::Release);
-        self.added.fetch_sub(added, Ordering::AcqRel);
+        self.links.load(Ordering::Relaxed) * LATE_MAX as u64
     }
 
     fn fail(&self) {
         if !self.has_failed.swap(true, Ordering::AcqRel) {
             tracing::warn!(file = self.fabric.url(), "the disk has failed: pages are at nodes alone from now on");
-        }
-    }
-}
-
-/// When pages that are behind are counted again, by who mends.
-#[derive(Default)]
-pub(super) struct Count {
-    at: Nanos,
-}
-
-impl Count {
-    pub(super) fn step(&mut self, backup: &Backup, areas: &List<Entry>, now: Nanos) {
-        if now >= self.at {
-            self.at = now + COUNT_EACH;
-            backup.count(areas);
         }
     }
 }
@@ -165,6 +157,32 @@ impl FileLink {
             // All of the page: who mends from here asks for all of it.
             Posted::Write(write) => self.queue.post_write_vector(id, PageWrite { vector: Vector::WHOLE, ..write }, now),
         }
+    }
+
+    /// Takes a page that a node has, and that the file is to have too, from a frame, which is free then.
+    pub(super) fn leave(&mut self, at: &AreaPage<Entry>, from: FrameIndex, now: Nanos) -> Left {
+        let (entry, group) = (&at.area.table, &at.area.table.group);
+        let is_used = group.view().live().contains(SLOT) && !self.backup.has_failed();
+        let current = group.look(at.page).current();
+        if current.is_empty() {
+            return Left::Lost;
+        }
+        if !is_used || current.contains(SLOT) {
+            return Left::Taken;
+        }
+        let Some(place) = self.free.last().copied() else { return Left::Later };
+        let Some(ticket) = group.begin_mend(at.page, SLOT) else { return Left::Later };
+        let to = entry.address(ticket.to()).map(|address| entry.page_at(address, at.page));
+        let id = WorkId(LATE | u64::from(place));
+        let write = to.map(|to| PageWrite { to, from, vector: Vector::WHOLE });
+        if write.is_none_or(|write| self.queue.post_write_vector(id, write, now).is_err()) {
+            group.end_mend(&ticket, MendEnd::Failed);
+            return Left::Later;
+        }
+        self.free.pop();
+        entry.count_late(1);
+        self.late[usize::from(place)] = Some(Late { at: at.clone(), ticket });
+        Left::Taken
     }
 
     pub(super) fn cancel(&mut self, id: WorkId) {
@@ -181,19 +199,48 @@ impl FileLink {
     }
 
     pub(super) fn take_ended(&mut self) -> Option<(WorkId, End)> {
-        let Completion { id, status } = self.ended.pop()?;
-        let end = if status == Status::Done { End::Done } else { End::Refused(ErrorCode::System) };
-        if end != End::Done {
-            self.backup.fail();
+        loop {
+            let Completion { id, status } = self.ended.pop()?;
+            let is_done = status == Status::Done;
+            if !is_done {
+                self.backup.fail();
+            }
+            if id.0 & LATE == 0 {
+                return Some((id, if is_done { End::Done } else { End::Refused(ErrorCode::System) }));
+            }
+            self.arrive(id, if is_done { MendEnd::Done } else { MendEnd::Failed });
         }
-        Some((id, end))
+    }
+
+    /// A page on its way has arrived, or never will.
+    fn arrive(&mut self, id: WorkId, end: MendEnd) {
+        let place = (id.0 & !LATE).narrow_u16();
+        let Late { at, ticket } = self.late[usize::from(place)].take().expect("it is on its way");
+        self.free.push(place);
+        at.area.table.group.end_mend(&ticket, end);
+        at.area.table.count_late(-1);
     }
 
     pub(super) fn is_up(&self) -> bool {
         !self.backup.has_failed()
     }
 
+    /// As [`QueuePair::next_poll`]: what is on its way is known to have arrived by a poll.
     pub(super) fn next_poll(&self) -> Nanos {
-        self.queue.next_poll()
+        if self.free.len() < LATE_MAX { 0 } else { self.queue.next_poll() }
+    }
+}
+
+impl Drop for FileLink {
+    /// What is on its way is given up, and never lands: the mender brings it.
+    fn drop(&mut self) {
+        for place in 0..LATE_MAX {
+            if self.late[place].is_some() {
+                let id = WorkId(LATE | place as u64);
+                self.cancel(id);
+                self.arrive(id, MendEnd::Failed);
+            }
+        }
+        self.backup.links.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -5,13 +5,12 @@
 //! place; the follower asks then.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use yonder_protect::{Group, Place, Protection, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{Narrow, PAGE_BYTES};
 
-use super::backup;
 use super::nodes::{NODES_MAX, NodeIndex};
 use crate::RemoteAddress;
 
@@ -41,8 +40,8 @@ pub(super) struct Entry {
     name: u32,
     /// Slots whose place is doubted.
     doubted: AtomicU8,
-    /// The last slot is that of a file.
-    has_file: AtomicBool,
+    /// Pages on their way to the file of `backup`.
+    late: AtomicU64,
     kept: Mutex<Places>,
 }
 
@@ -83,7 +82,7 @@ impl Entry {
             share_bytes,
             name,
             doubted: AtomicU8::new(0),
-            has_file: AtomicBool::new(false),
+            late: AtomicU64::new(0),
             kept: Mutex::default(),
         }
     }
@@ -123,24 +122,25 @@ impl Entry {
     }
 
     /// Pages that are at fewer places than was asked for: all that there are, if it is not known yet which ones a place
-    /// had that was given up. Pages that are behind in a file that is used are not among them.
+    /// had that was given up. Pages that are on their way to a file are not among them.
     pub(super) fn pages_below(&self) -> u64 {
         let is_known = self.group.view().leaving().is_empty();
-        if is_known {
-            self.group.pages_degraded().saturating_sub(self.pages_late())
-        } else {
-            self.group.pages_written()
-        }
+        if is_known { self.pages_to_mend() } else { self.group.pages_written() }
     }
 
-    /// Pages that are at a node that is used, and not yet in a file that is.
-    pub(super) fn pages_late(&self) -> u64 {
-        let (view, group) = (self.group.view(), &self.group);
-        if !self.has_file.load(Ordering::Acquire) || !view.live().contains(backup::SLOT) {
-            return 0;
-        }
-        let out_of_reach: u64 = view.retiring().iter().map(|slot| group.pages_sole(slot)).sum();
-        group.pages_behind(backup::SLOT).saturating_sub(group.pages_unreadable() + out_of_reach)
+    /// Pages that the mender has something to do for, about.
+    pub(super) fn pages_to_mend(&self) -> u64 {
+        self.group.pages_degraded().saturating_sub(self.late())
+    }
+
+    /// Pages on their way to the file of `backup`.
+    pub(super) fn late(&self) -> u64 {
+        self.late.load(Ordering::Acquire)
+    }
+
+    /// So many more are.
+    pub(super) fn count_late(&self, more: i64) {
+        self.late.fetch_add(more.cast_unsigned(), Ordering::AcqRel);
     }
 
     /// Places that it has fewer than was asked for.
@@ -154,7 +154,6 @@ impl Entry {
         let mut kept = self.lock();
         if !kept.is_released {
             let place = self.group.adopt(slot, address.to_bits());
-            self.has_file.fetch_or(region.is_none(), Ordering::AcqRel);
             kept.slots[slot.index()] = Some(Kept { place, region, address });
         }
         !kept.is_released

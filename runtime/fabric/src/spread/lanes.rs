@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use yonder_mapping::Mapping;
 use yonder_protect::{Place, Slot, SlotSet};
-use yonder_units::{Nanos, Narrow};
+use yonder_units::{FrameIndex, Nanos, Narrow};
 
-use super::backup::{self, FileLink};
+use super::backup::{self, FileLink, Left};
 use super::group::Entry;
 use super::nodes::{Inbox, Link, NODES_MAX, NodeIndex};
+use crate::areas::AreaPage;
 use crate::queue::End;
 use crate::vector::Operation as Posted;
 use crate::{PostError, RemoteAddress, WorkId};
@@ -79,6 +80,11 @@ impl Lanes {
         }
         let link = self.get(node)?;
         Some(link.queue.post(id, posted, link.right, now))
+    }
+
+    /// As [`FileLink::leave`], if there is a file.
+    pub(super) fn leave_to_file(&mut self, at: &AreaPage<Entry>, from: FrameIndex, now: Nanos) -> Left {
+        self.file.as_mut().map_or(Left::Taken, |file| file.leave(at, from, now))
     }
 
     /// Withdraws what was posted at a node.

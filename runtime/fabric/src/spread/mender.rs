@@ -14,7 +14,6 @@ use yonder_protect::mend::{Next, Plan, Progress, Rate};
 use yonder_protect::{Group, MendEnd, MendTicket, Read, ReadNext, ReadTicket, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{Nanos, Narrow};
 
-use super::backup::Count;
 use super::group::Entry;
 use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::NodeIndex;
@@ -87,7 +86,6 @@ pub(super) struct Mender {
     probes: Vec<Probe>,
     plan: Plan,
     rate: Rate,
-    late: Count,
     progress: Progress,
     list: List<Entry>,
     groups: Vec<Held>,
@@ -109,8 +107,6 @@ impl Mender {
         let shares = Shares::new(shared.code(), DEPTH, 1)?;
         let frames = || Arc::clone(shares.frames());
         let file = shared.backup.as_ref().map(|backup| backup.link(Module::WriteBack, frames())).transpose()?;
-        // A file is kept up with: how far it is behind is bounded otherwise.
-        let rate_floor = if file.is_some() { RATE_CEILING } else { RATE_FLOOR };
         Ok(Self {
             shared: Arc::clone(shared),
             lanes: Lanes::new(shared.nodes.inbox(frames()), file),
@@ -120,8 +116,7 @@ impl Mender {
             unsettled: Unsettled::new(DEPTH),
             probes: Vec::new(),
             plan: Plan::default(),
-            rate: Rate::new(rate_floor, RATE_CEILING),
-            late: Count::default(),
+            rate: Rate::new(RATE_FLOOR, RATE_CEILING),
             progress: Progress::default(),
             list: shared.areas.all(),
             groups: Vec::new(),
@@ -149,7 +144,7 @@ impl Mender {
         self.give_up_late(now);
         self.unsettled.settle(&self.lanes, self.shared.pid());
         self.measure(now);
-        self.look_after_file(now);
+        self.bury();
         if now >= self.rest_until {
             for place in 0..DEPTH {
                 if self.under_way[place].is_none() && !self.begin_next(place, now) {
@@ -221,7 +216,7 @@ impl Mender {
             self.groups = list.iter().map(|area| Held(Arc::clone(area))).collect();
             (self.list, self.plan) = (list, Plan::default());
         }
-        if self.groups.iter().all(|held| held.0.table.group.pages_degraded() == 0) {
+        if self.groups.iter().all(|held| held.0.table.pages_to_mend() == 0) {
             self.rest_until = now + REST_NANOS;
             return false;
         }
@@ -252,12 +247,12 @@ impl Mender {
         self.lanes.up_first(entry, source.slots(), |slot| source.place(slot))
     }
 
-    /// Counts what a file lacks, and gives back there what was released.
-    fn look_after_file(&mut self, now: Nanos) {
-        let Some(backup) = &self.shared.backup else { return };
-        self.late.step(backup, &self.shared.areas.all(), now);
-        let under_way = self.under_way.iter().flatten();
-        backup.bury(|area| under_way.clone().any(|mend| Arc::ptr_eq(&mend.at.area, area)));
+    /// Gives back in a file what was released.
+    fn bury(&self) {
+        if let Some(backup) = &self.shared.backup {
+            let under_way = self.under_way.iter().flatten();
+            backup.bury(|area| under_way.clone().any(|mend| Arc::ptr_eq(&mend.at.area, area)));
+        }
     }
 
     fn begin(&mut self, place: usize, at: AreaPage<Entry>, ticket: MendTicket, now: Nanos) {

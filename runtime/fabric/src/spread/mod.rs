@@ -268,13 +268,18 @@ impl Shared {
 }
 
 impl SpreadFabric {
+    /// Whether a URL asks for pages on a disk too.
+    pub(crate) fn has_disk(url: &str) -> bool {
+        url.starts_with(SCHEME) && url::parse(url).is_ok_and(|settings| settings.disk.is_some())
+    }
+
     /// Makes an address space at the controller that `url` names. Blocks for some seconds at most.
     pub fn connect(url: &str) -> Result<Self, FabricError> {
         let settings = url::parse(url)?;
         let cluster = Cluster::create(settings.controllers, CONTROLLER_TIME_MAX, settings.lease);
         let cluster = cluster.map_err(|error| failed(url, 0, error))?;
         let nodes = Nodes::new(cluster.pid(), settings.protection);
-        let backup = settings.disk.map(|folder| Backup::open(Path::new(&folder), settings.late_max)).transpose()?;
+        let backup = settings.disk.map(|folder| Backup::open(Path::new(&folder))).transpose()?;
         let shared = Arc::new(Shared {
             url: url.to_owned(),
             cluster,
@@ -428,13 +433,12 @@ impl Fabric for SpreadFabric {
         for (name, of) in [
             ("spread_degraded_pages", Entry::pages_below as fn(&Entry) -> u64),
             ("spread_places_missing", Entry::places_missing),
+            ("spread_late_pages", Entry::late),
         ] {
             counters.push(Counter { name, value: areas.iter().map(|area| of(&area.table)).sum() });
         }
         if let Some(backup) = backup {
-            for (name, value) in [("spread_late_pages", backup.late()), ("spread_late_pages_max", backup.late_max())] {
-                counters.push(Counter { name, value });
-            }
+            counters.push(Counter { name: "spread_late_pages_max", value: backup.late_max() });
         }
         let mending = self.shared.mending.load(Ordering::Relaxed);
         counters.push(Counter { name: "spread_mending_bytes_per_s", value: mending });

@@ -17,11 +17,11 @@ use yonder_mapping::Mapping;
 use yonder_protect::hedge::{Budget, Delay};
 use yonder_protect::{
     Extent, Landing, Look, Read, ReadNext, ReadStep, SLOTS_MAX, Slot, SlotSet, Write, WriteEnd, WriteNext,
-    WriteRefusal, WriteStep, WriteTicket,
+    WriteRefusal, WriteStep,
 };
 use yonder_units::{FrameIndex, Nanos, Narrow};
 
-use super::backup;
+use super::backup::Left;
 use super::group::Entry;
 use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::{NodeIndex, may_have_moved};
@@ -56,6 +56,8 @@ enum Course {
     Read(Read),
     /// The slots are those to be posted again, where the place is by then.
     Write(Write, SlotSet),
+    /// Nodes have it, and a file is to have it.
+    Leaving,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -218,7 +220,7 @@ impl SpreadQueuePair {
         }
         match area.table.group.begin_write(*page, Extent::All) {
             Ok(ticket) => {
-                let up = self.up_to_write(&area.table, &ticket);
+                let up = self.lanes.up_first(&area.table, ticket.targets(), |slot| ticket.place(slot));
                 let write = Write::begin(ticket, &area.table.group, up);
                 if let Some(shares) = &mut self.shares {
                     shares.cut(at.into(), write.waiting(), &self.frames, operation.frame.offset());
@@ -258,28 +260,33 @@ impl SpreadQueuePair {
         operation: &Operation,
         (mut write, again): (Write, SlotSet),
         step: WriteStep,
+        now: Nanos,
     ) -> Step {
         // What is to be posted again is not posted, and never lands.
         self.withdraw(at, step.cancel - again);
         (step.cancel & again).iter().for_each(|slot| write.settled(slot));
         match step.then {
             WriteNext::Wait => Step::On(Course::Write(write, again - step.cancel)),
-            WriteNext::Over => self.end_write(operation, write),
+            WriteNext::Over => self.end_write(operation, write, now),
         }
     }
 
-    fn end_write(&mut self, operation: &Operation, write: Write) -> Step {
+    fn end_write(&mut self, operation: &Operation, write: Write, now: Nanos) -> Step {
         let may_land = write.unsettled();
         self.unsettled.add(&operation.at, may_land.iter().map(|slot| write.place(slot)));
         match write.finish(&operation.at.area.table.group) {
-            WriteEnd::Acknowledged(places) => {
-                if let Some(backup) = self.shared.backup.as_ref().filter(|_| !places.contains(backup::SLOT)) {
-                    backup.leave_behind();
-                }
-                Step::Ended(Status::Done)
-            }
+            WriteEnd::Acknowledged(_) => self.leave_to_file(operation, now),
             WriteEnd::Unacknowledged if may_land.is_empty() => Step::Ended(Status::Failed),
             WriteEnd::Unacknowledged => Step::Ended(Status::Disconnected),
+        }
+    }
+
+    /// What nodes have goes to a file too, if there is one.
+    fn leave_to_file(&mut self, operation: &Operation, now: Nanos) -> Step {
+        match self.lanes.leave_to_file(&operation.at, operation.frame, now) {
+            Left::Taken => Step::Ended(Status::Done),
+            Left::Later => Step::On(Course::Leaving),
+            Left::Lost => Step::On(Course::Waiting(now)),
         }
     }
 
@@ -324,9 +331,9 @@ impl SpreadQueuePair {
                     End::Refused(_) => write.failed(slot, Landing::Never),
                     End::Unknown => write.failed(slot, Landing::Possible),
                 };
-                self.go_on_writing(at, &operation, (write, again), step)
+                self.go_on_writing(at, &operation, (write, again), step, now)
             }
-            Course::Waiting(_) => unreachable!("nothing is posted for what waits"),
+            Course::Waiting(_) | Course::Leaving => unreachable!("nothing is posted for what waits"),
         };
         self.go_on(at, step);
     }
@@ -358,6 +365,7 @@ impl SpreadQueuePair {
                 Course::Waiting(until) => now >= *until,
                 Course::Read(read) => all || now >= read.next_look(),
                 Course::Write(_, again) => all || !again.is_empty(),
+                Course::Leaving => true,
             };
             if !is_due {
                 continue;
@@ -366,6 +374,7 @@ impl SpreadQueuePair {
             let entry = &operation.at.area.table;
             let step = match operation.course {
                 Course::Waiting(_) => self.begin(at, &operation, now),
+                Course::Leaving => self.leave_to_file(&operation, now),
                 Course::Read(mut read) => {
                     let up = self.lanes.up_first(entry, read.ticket().slots(), |slot| read.place(slot));
                     let step = read.look(&entry.group, up, now, &mut self.budget);
@@ -380,7 +389,7 @@ impl SpreadQueuePair {
                 Course::Write(mut write, again) => {
                     let up = self.lanes.up(entry, write.waiting(), |slot| write.place(slot));
                     let step = write.look(&entry.group, up);
-                    match self.go_on_writing(at, &operation, (write, again), step) {
+                    match self.go_on_writing(at, &operation, (write, again), step, now) {
                         Step::On(Course::Write(write, again)) if !again.is_empty() => {
                             self.send(at, &operation, write, again, now)
                         }
@@ -390,13 +399,6 @@ impl SpreadQueuePair {
             };
             self.go_on(at, step);
         }
-    }
-
-    /// The slots that a write goes to. A file also if it is as far behind as it may be.
-    fn up_to_write(&self, entry: &Entry, ticket: &WriteTicket) -> SlotSet {
-        let is_full = self.shared.backup.as_ref().is_some_and(|backup| backup.is_full());
-        let (slots, place) = (ticket.targets(), |slot| ticket.place(slot));
-        if is_full { self.lanes.up(entry, slots, place) } else { self.lanes.up_first(entry, slots, place) }
     }
 }
 
@@ -451,7 +453,7 @@ impl QueuePair for SpreadQueuePair {
         let operation = self.operations.at(at).clone();
         let entry = &operation.at.area.table;
         match operation.course {
-            Course::Waiting(_) => {}
+            Course::Waiting(_) | Course::Leaving => {}
             Course::Read(mut read) => {
                 // It may have waited for long: perhaps the node has gone.
                 let asked = read.give_up();
@@ -462,7 +464,7 @@ impl QueuePair for SpreadQueuePair {
                 self.shared.doubt(entry, write.waiting());
                 let step = write.abandon();
                 // It is told nothing more, however it ends.
-                let _ = self.go_on_writing(at, &operation, (write, again), step);
+                let _ = self.go_on_writing(at, &operation, (write, again), step, yonder_clock::now());
             }
         }
         self.operations.take(at);

@@ -30,6 +30,8 @@ impl Orphan {
     /// Looks whether something may still land. False if nothing may.
     pub(super) fn poll(&mut self, now: Nanos, pid: u32) -> bool {
         self.lanes.poll(now);
+        // Nobody waits for them; but what is on its way to a file ends here.
+        while self.lanes.take_ended(now).is_some() {}
         self.unsettled.settle(&self.lanes, pid);
         !self.unsettled.is_empty()
     }

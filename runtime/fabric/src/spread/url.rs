@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use yonder_protect::{Protection as Places, SLOTS_MAX};
 use yonder_session::Protection;
-use yonder_units::{PAGE_BYTES, parse_bytes, parse_duration};
+use yonder_units::parse_duration;
 
 use crate::FabricError;
 use crate::space::LEASE;
@@ -15,8 +15,6 @@ use crate::url::{bad, query};
 pub(crate) const SCHEME: &str = "yonder://";
 /// Shortest lease of an address space at a controller.
 const LEASE_MIN: Duration = Duration::from_secs(5);
-/// Bytes of pages that may be behind on a disk, unless somebody says otherwise.
-const LATE_BYTES: u64 = 64 << 20;
 /// Most nodes that a page is at, as a whole.
 const COPIES_MAX: u8 = 3;
 /// What can be typed.
@@ -35,8 +33,6 @@ pub(super) struct Settings<'a> {
     pub(super) places: Places,
     /// A folder on a local disk where each page is too.
     pub(super) disk: Option<String>,
-    /// Pages that may be behind there.
-    pub(super) late_max: u64,
     /// What is done to each message, if nodes want to know who asks.
     pub(super) protection: Protection,
 }
@@ -55,10 +51,7 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
         return Err(bad(url, &format!("is not the address of a controller: {USAGE}")));
     }
     let places = Places::copies(1);
-    let late_max = LATE_BYTES / PAGE_BYTES as u64;
-    let mut asked =
-        Settings { controllers, lease: LEASE, places, disk: None, late_max, protection: Protection::Encrypted };
-    let mut late = None;
+    let mut asked = Settings { controllers, lease: LEASE, places, disk: None, protection: Protection::Encrypted };
     let mut is_protected = false;
     for (key, value) in query(url, settings)? {
         match (key.as_str(), value.as_str()) {
@@ -87,20 +80,10 @@ pub(super) fn parse(url: &str) -> Result<Settings<'_>, FabricError> {
                 }
                 (asked.places, asked.disk) = (Places::copies(2), Some(folder.to_owned()));
             }
-            ("late", text) => {
-                let bytes = parse_bytes(text).ok().filter(|bytes| *bytes >= PAGE_BYTES as u64);
-                late = Some(bytes.ok_or_else(|| bad(url, "has no bytes that may be late: type ?late=64MiB"))?);
-            }
             ("protection", "encrypted") => asked.protection = Protection::Encrypted,
             ("protection", "authenticated") => asked.protection = Protection::Authenticated,
             _ => return Err(bad(url, &format!("has an unknown setting '{key}={value}': {USAGE}"))),
         }
-    }
-    if let Some(bytes) = late {
-        if asked.disk.is_none() {
-            return Err(bad(url, "says how much may be late on no disk: type ?disk=/var/tmp&late=64MiB"));
-        }
-        asked.late_max = bytes / PAGE_BYTES as u64;
     }
     Ok(asked)
 }
@@ -130,8 +113,8 @@ mod tests {
         assert_eq!(parse("yonder://[::1]:7").unwrap().controllers, "[::1]:7");
         assert_eq!(parse("yonder://a:1?code=4+1").unwrap().places, Places::code(4, 1));
         assert_eq!(parse("yonder://a:1?code=6+2").unwrap().places, Places::code(6, 2));
-        let read = parse("yonder://a:1?late=1MiB&disk=/tmp").unwrap();
-        assert_eq!((read.places, read.disk.as_deref(), read.late_max), (Places::copies(2), Some("/tmp"), 256));
+        let read = parse("yonder://a:1?lease=9s&disk=/tmp").unwrap();
+        assert_eq!((read.places, read.disk.as_deref()), (Places::copies(2), Some("/tmp")));
         let addresses = ["", "a", "a:1,", ",", "a:1/b", ":1", "a:70000"].map(str::to_owned);
         let settings = [
             "disk",

@@ -162,6 +162,9 @@ impl Model {
         let (below, rate) = (number(names::PAGES_BELOW), number(names::MENDING_BYTES));
         let left = if below == 0.0 { 0.0 } else { below * PAGE_BYTES as f64 / rate };
         let hedged = self.rate(&[names::HEDGED_READS]).map_or(NONE.to_owned(), quantity::per_second);
+        let late = self.latest.value(names::PAGES_LATE_MAX);
+        let late =
+            late.map(|most| format!("{} of {}", quantity::count(number(names::PAGES_LATE)), quantity::count(most)));
         let rows = [
             ("any of places", format!("{needed} of {wanted}")),
             ("pages below", quantity::count(below)),
@@ -171,7 +174,8 @@ impl Model {
             ("replaced", quantity::count(number(names::PLACES_REPLACED))),
             ("hedged", hedged),
         ];
-        rows.map(|(name, value)| (name.to_owned(), value)).into()
+        let rows = rows.into_iter().chain(late.map(|late| ("late on disk", late)));
+        rows.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     /// What only this kind of server has.
@@ -379,7 +383,7 @@ pub(super) mod tests {
 
     /// A server with pages on several nodes, one of which has just ended.
     pub(in crate::top) fn spread_model() -> Model {
-        let values = [5, 4, 2_000, 8_192_000, 1, 0, 40];
+        let values = [5, 4, 2_000, 300, 16_384, 8_192_000, 1, 0, 40];
         let extra = |(name, value): (&&'static str, u64)| {
             let kind = if is_counter(name) { ExtraKind::Counter } else { ExtraKind::Gauge };
             Extra::new(name, kind, value, "Of pages.")
@@ -387,7 +391,7 @@ pub(super) mod tests {
         let sample = |hedged| {
             let mut extra: Vec<Extra> = names::PROTECTION.iter().zip(values).map(extra).collect();
             extra.push(Extra::new("yonder_kv_items", ExtraKind::Gauge, 55, "Items."));
-            extra[6].value += hedged;
+            extra[8].value += hedged;
             scrape(&Sample { extra, ..full_sample() })
         };
         let mut model = Model::new("127.0.0.1:9187", sample(0));
@@ -401,7 +405,7 @@ pub(super) mod tests {
         let rows = model.protection_rows();
         assert!(model.is_below_protection() && !full_model().is_below_protection());
         let shown: Vec<&str> = rows.iter().map(|row| row.1.as_str()).collect();
-        assert_eq!(shown, ["4 of 5", "2.00 k", "8.19 MB/s", "1.00 s", "1", "0", "15 /s"]);
+        assert_eq!(shown, ["4 of 5", "2.00 k", "8.19 MB/s", "1.00 s", "1", "0", "15 /s", "300 of 16.4 k"]);
         assert_eq!(model.extra_rows(), [("kv items".to_owned(), "55".to_owned())]);
         assert!(full_model().protection_rows().is_empty());
     }

@@ -12,7 +12,7 @@ use crate::end_to_end::testbed::{Client, PAGE as SMALL, page};
 const PAGES: u64 = 3 * REGION / SMALL;
 
 /// What a page has after a write: no two parts of any page are the same.
-pub(super) fn content(index: u64, round: u64) -> [u8; PAGE_BYTES] {
+fn content(index: u64, round: u64) -> [u8; PAGE_BYTES] {
     let mut state = (index << 20 | round) + 1;
     std::array::from_fn(|_| {
         state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -20,7 +20,7 @@ pub(super) fn content(index: u64, round: u64) -> [u8; PAGE_BYTES] {
     })
 }
 
-pub(super) fn frame(client: &Client) -> [u8; PAGE_BYTES] {
+fn frame(client: &Client) -> [u8; PAGE_BYTES] {
     let mut bytes = [0; PAGE_BYTES];
     client.frames.read(FrameIndex(0).offset(), &mut bytes);
     bytes
