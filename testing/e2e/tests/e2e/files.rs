@@ -24,7 +24,7 @@ fn start_kv(yonder: Yonder, far: &str) -> Process {
 }
 
 /// Whether files can be used here; says why, if not.
-fn can_use_files(yonder: Yonder, far: &str) -> bool {
+pub(crate) fn can_use_files(yonder: Yonder, far: &str) -> bool {
     let tried = yonder.run(&["bench", "store", "--far", far, "--memory", "1MiB", "--runs", "1", "--duration", "10ms"]);
     if tried.code != Some(0) && ["io_uring", "direct access"].iter().any(|lack| tried.stderr.contains(lack)) {
         println!("SKIP: {}", tried.stderr.trim());

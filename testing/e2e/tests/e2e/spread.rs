@@ -8,9 +8,10 @@ use std::thread;
 
 use rustix::process::Signal;
 use serde_json::Value;
-use yonder_e2e::{Client, Content, Process};
+use yonder_e2e::{Client, Content, Process, Yonder};
 
 use crate::cluster::Cluster;
+use crate::files::can_use_files;
 
 /// More than one node has, and many times what is local.
 const CONTENT: Content = Content { name: "spread", keys: 22_000, value_bytes: 1000 };
@@ -114,6 +115,26 @@ fn a_node_that_stands_still_is_not_noticed_where_there_are_copies() {
 #[test]
 fn a_node_that_is_killed_is_not_noticed_where_pages_are_in_shares() {
     a_node_fails(Signal::KILL, "code=4+1");
+}
+
+/// A folder for pages on a disk, and what asks for that; `None` if there is no disk that can be used.
+fn on_a_disk() -> Option<(tempfile::TempDir, String)> {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let far = format!("file://{}", folder.path().display());
+    let protection = format!("disk={}", folder.path().display());
+    can_use_files(Yonder::ready()?, &far).then_some((folder, protection))
+}
+
+#[test]
+fn a_node_that_is_killed_is_not_noticed_where_pages_are_on_a_disk_too() {
+    let Some((_folder, protection)) = on_a_disk() else { return };
+    a_node_fails(Signal::KILL, &protection);
+}
+
+#[test]
+fn a_node_that_stands_still_is_not_noticed_where_pages_are_on_a_disk_too() {
+    let Some((_folder, protection)) = on_a_disk() else { return };
+    a_node_fails(Signal::STOP, &protection);
 }
 
 #[test]
