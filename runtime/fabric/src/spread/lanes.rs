@@ -9,10 +9,11 @@ use yonder_units::{FrameIndex, Nanos, Narrow};
 use super::backup::{self, FileLink, Left};
 use super::group::Entry;
 use super::nodes::{Inbox, Link, NODES_MAX, NodeIndex};
+use super::rounds::Rounds;
 use crate::areas::AreaPage;
 use crate::queue::End;
 use crate::vector::Operation as Posted;
-use crate::{PostError, RemoteAddress, WorkId};
+use crate::{PostError, Posting, RemoteAddress, WorkId};
 
 /// Where the slot is in the name of what is posted.
 const SLOT_SHIFT: u32 = 56;
@@ -35,20 +36,28 @@ pub(super) struct Lanes {
     /// Those that are there.
     nodes: Vec<NodeIndex>,
     file: Option<FileLink>,
+    rounds: Rounds,
 }
 
 impl Lanes {
-    /// Those of an inbox, and all that arrive there later.
-    pub(super) fn new(inbox: Arc<Inbox>, file: Option<FileLink>) -> Self {
+    /// Those of an inbox, and all that arrive there later; a read is so many messages.
+    pub(super) fn new(inbox: Arc<Inbox>, file: Option<FileLink>, messages: u8) -> Self {
         let links = (0..NODES_MAX).map(|_| None).collect();
-        let mut lanes = Self { inbox, links, nodes: Vec::with_capacity(NODES_MAX.into()), file };
+        let nodes = Vec::with_capacity(NODES_MAX.into());
+        let mut lanes = Self { inbox, links, nodes, file, rounds: Rounds::new(messages) };
         lanes.take_arrived();
         lanes
     }
 
     /// Without any, and none that arrives.
     pub(super) fn none(frames: Arc<Mapping>) -> Self {
-        Self { inbox: Inbox::without_sender(frames), links: Box::default(), nodes: Vec::new(), file: None }
+        let inbox = Inbox::without_sender(frames);
+        Self { inbox, links: Box::default(), nodes: Vec::new(), file: None, rounds: Rounds::new(1) }
+    }
+
+    /// As [`crate::QueuePair::set_posting`].
+    pub(super) fn set_posting(&mut self, posting: Posting) {
+        self.rounds.set_posting(posting);
     }
 
     /// Takes the lanes that have arrived.
@@ -78,6 +87,10 @@ impl Lanes {
         if node == backup::NODE {
             return Some(self.file.as_mut()?.post(id, posted, now));
         }
+        match posted {
+            Posted::Read(_) => self.rounds.add(),
+            Posted::Write(_) => self.rounds.hurry(),
+        }
         let link = self.get(node)?;
         Some(link.queue.post(id, posted, link.right, now))
     }
@@ -89,6 +102,7 @@ impl Lanes {
 
     /// Withdraws what was posted at a node.
     pub(super) fn cancel(&mut self, node: NodeIndex, id: WorkId) {
+        self.rounds.hurry();
         if node == backup::NODE {
             self.file.iter_mut().for_each(|file| file.cancel(id));
         } else if let Some(link) = self.get(node) {
@@ -96,8 +110,12 @@ impl Lanes {
         }
     }
 
-    /// Sends and receives on all lanes. A node of which nothing has come is silent for that long.
+    /// Sends and receives on all lanes, if it is time for that. A node of which nothing has come is silent for that
+    /// long.
     pub(super) fn poll(&mut self, now: Nanos) {
+        if !self.rounds.is_due(now) {
+            return;
+        }
         self.take_arrived();
         for node in &self.nodes {
             let link = self.links[usize::from(node.0)].as_mut().expect("it is among those there");

@@ -109,7 +109,7 @@ impl Mender {
         let file = shared.backup.as_ref().map(|backup| backup.link(Module::WriteBack, frames())).transpose()?;
         Ok(Self {
             shared: Arc::clone(shared),
-            lanes: Lanes::new(shared.nodes.inbox(frames()), file),
+            lanes: Lanes::new(shared.nodes.inbox(frames()), file, 1),
             shares,
             under_way: std::array::from_fn(|_| None),
             uses: 0,

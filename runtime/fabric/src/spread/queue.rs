@@ -33,8 +33,8 @@ use crate::operations::Operations;
 use crate::queue::End;
 use crate::vector::{MoveBytes as _, Operation as Posted};
 use crate::{
-    Completion, FabricError, Module, PageRead, PageWrite, PostError, QueuePair, ReadInto, RemoteAddress, Status,
-    Vector, WorkId,
+    Completion, FabricError, Module, PageRead, PageWrite, PostError, Posting, QueuePair, ReadInto, RemoteAddress,
+    Status, Vector, WorkId,
 };
 
 /// Operations that a queue pair holds.
@@ -108,7 +108,7 @@ impl SpreadQueuePair {
         let shares = is_cut.then(|| Shares::new(shared.code(), DEPTH, 0)).transpose()?;
         let moved = shares.as_ref().map_or(&frames, Shares::frames);
         let file = shared.backup.as_ref().map(|backup| backup.link(module, Arc::clone(moved))).transpose()?;
-        let lanes = Lanes::new(shared.nodes.inbox(Arc::clone(moved)), file);
+        let lanes = Lanes::new(shared.nodes.inbox(Arc::clone(moved)), file, shared.protection.needed());
         Ok(Self {
             shared: Arc::clone(shared),
             frames,
@@ -429,6 +429,10 @@ impl QueuePair for SpreadQueuePair {
         };
         let course = Course::Waiting(now);
         self.post(Operation { id, kind: Kind::Write, at, frame, vector, course }, now)
+    }
+
+    fn set_posting(&mut self, posting: Posting) {
+        self.lanes.set_posting(posting);
     }
 
     fn poll(&mut self, now: Nanos, completions: &mut Vec<Completion>) {

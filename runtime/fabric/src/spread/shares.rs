@@ -80,15 +80,23 @@ impl Shares {
         for slot in self.code.parts().iter() {
             let bytes = self.sum.len();
             let part = slot.index() * bytes..(slot.index() + 1) * bytes;
-            if got.contains(slot) {
-                self.frames.read(self.frame(operation, slot).offset(), &mut self.parts[part]);
-            } else {
+            let is_there = got.contains(slot);
+            if !is_there {
                 self.add_up(operation, got, slot);
-                self.parts[part].copy_from_slice(&self.sum);
             }
-        }
-        for segment in vector.segments() {
-            to.write(offset + segment.start as u64, &self.parts[segment]);
+            for segment in vector.segments() {
+                let (start, end) = (segment.start.max(part.start), segment.end.min(part.end));
+                if start >= end {
+                    continue;
+                }
+                let (at, within) = (offset + start as u64, start - part.start);
+                if is_there {
+                    let share = self.frame(operation, slot).offset();
+                    to.copy_from(at, &self.frames, share + within as u64, end - start);
+                } else {
+                    to.write(at, &self.sum[within..end - part.start]);
+                }
+            }
         }
     }
 

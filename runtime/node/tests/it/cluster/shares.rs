@@ -1,10 +1,11 @@
 //! `yonder://…?code=4+1`: pages of which every node has a part or a sum.
 
-use yonder_fabric::{PageRead, ReadInto, RemoteAddress, Status, Vector};
+use yonder_fabric::{ALONE_AGE_MAX, PageRead, Posting, ReadInto, RemoteAddress, Status, Vector};
 use yonder_node::Node;
 use yonder_units::{FrameIndex, PAGE_BYTES};
+use yonder_wire::HEADER_BYTES;
 
-use super::scene::{REGION, Scene, until};
+use super::scene::{REGION, Scene, stream_node_at, until};
 use super::spread::{counter, url};
 use crate::end_to_end::testbed::{Client, PAGE as SMALL, page};
 
@@ -21,8 +22,12 @@ fn content(index: u64, round: u64) -> [u8; PAGE_BYTES] {
 }
 
 fn frame(client: &Client) -> [u8; PAGE_BYTES] {
+    frame_of(client, 0)
+}
+
+fn frame_of(client: &Client, frame: u32) -> [u8; PAGE_BYTES] {
     let mut bytes = [0; PAGE_BYTES];
-    client.frames.read(FrameIndex(0).offset(), &mut bytes);
+    client.frames.read(FrameIndex(frame).offset(), &mut bytes);
     bytes
 }
 
@@ -139,4 +144,51 @@ fn bytes_that_are_not_asked_for_stay_and_what_is_discarded_is_zeros() {
     }
     (0..40).for_each(|index| store(&mut client, start, index, 4));
     (0..40).for_each(|index| check(&mut client, start, index, 4));
+}
+
+/// A thread that has other work sends what it has posted since the last round together, and hears nothing meanwhile.
+#[test]
+fn reads_leave_in_rounds_while_their_thread_has_other_work() {
+    const READS: u32 = 12;
+    let scene = Scene::new(2);
+    // A stream takes all that is sent; of datagrams a window lets only some go.
+    let _nodes: Vec<_> = (0..5).map(|_| stream_node_at(scene.address(), 96)).collect();
+    let mut client = Client::new(&format!("{}?code=4+1", url(&scene)), READS as usize);
+    let start = client.allocate(PAGES);
+    (0..READS).for_each(|index| store(&mut client, start, index.into(), 5));
+    let sent = |client: &Client| counter(client, "wire_sent_bytes");
+    // Times that nobody has to wait for: a poll believes what it is told. The lease and the mender send by themselves.
+    let begun = yonder_clock::now() + 10 * ALONE_AGE_MAX;
+    let mut ended = Vec::with_capacity(2 * READS as usize);
+    client.queue_pair.poll(begun, &mut ended);
+    client.queue_pair.set_posting(Posting::Together);
+    (0..READS).for_each(|frame| client.fill(frame, 0xee));
+    let before = sent(&client);
+    let ids: Vec<_> = (0..READS).map(|_| client.id()).collect();
+    for (id, frame) in ids.iter().zip(0..) {
+        let into = ReadInto::Frame(FrameIndex(frame));
+        let read = PageRead { from: page(start, frame.into()), into, vector: Vector::WHOLE };
+        client.queue_pair.post_read_vector(*id, read, begun).unwrap();
+    }
+    for early in [1, ALONE_AGE_MAX / 2, ALONE_AGE_MAX - 1] {
+        client.queue_pair.poll(begun + early, &mut ended);
+    }
+    let (least, early) = (u64::from(READS) * 4 * HEADER_BYTES as u64, sent(&client) - before);
+    assert!(early < least, "{early} bytes are sent before their round");
+    client.queue_pair.poll(begun + ALONE_AGE_MAX, &mut ended);
+    let round = sent(&client) - before;
+    assert!(round >= least, "{round} bytes are sent in the round");
+    // What has been asked for is heard in a later round, and in each poll of one who waits for it.
+    let mut now = begun + ALONE_AGE_MAX;
+    client.queue_pair.set_posting(Posting::AtOnce);
+    until("all have ended", || {
+        now = now.max(yonder_clock::now());
+        client.queue_pair.poll(now, &mut ended);
+        (ended.len() == READS as usize).then_some(())
+    });
+    for (id, frame) in ids.into_iter().zip(0..) {
+        let end = ended.iter().find(|end| end.id == id).unwrap();
+        assert_eq!(end.status, Status::Done, "page {frame}");
+        assert!(frame_of(&client, frame) == content(frame.into(), 5), "page {frame} is not what was written");
+    }
 }
