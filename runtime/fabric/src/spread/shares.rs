@@ -119,3 +119,36 @@ impl Shares {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Of any shares, parts or sums, each byte that is asked for comes to its own place, and no other is written.
+    #[test]
+    fn what_is_asked_for_of_a_page_is_joined_of_any_shares_that_are_enough() {
+        for parts in [1, 3, 4] {
+            let code = Code::new(parts);
+            let mut shares = Shares::new(code, 3, 0).unwrap();
+            let page: [u8; PAGE_BYTES] = std::array::from_fn(|at| (at * 31 + at / 251) as u8);
+            let [from, to] = [(); 2].map(|()| Mapping::anonymous(3 * PAGE_BYTES).unwrap());
+            let offset = PAGE_BYTES as u64;
+            from.write(offset, &page);
+            shares.cut(1, SlotSet::ALL, &from, offset);
+            let few = Vector::new([0..16, 1008..1424, 2000..4096]);
+            for got in (0..=u8::MAX).map(SlotSet::from_bits).filter(|got| got.count() == parts) {
+                for vector in [Vector::WHOLE, few] {
+                    to.write(0, &[0xee; 3 * PAGE_BYTES]);
+                    shares.join(1, got, vector, &to, offset);
+                    let mut expected = [0xee; 3 * PAGE_BYTES];
+                    for segment in vector.segments() {
+                        expected[PAGE_BYTES..][segment.clone()].copy_from_slice(&page[segment]);
+                    }
+                    let mut joined = [0; 3 * PAGE_BYTES];
+                    to.read(0, &mut joined);
+                    assert!(joined == expected, "{parts} parts, of {got:?}");
+                }
+            }
+        }
+    }
+}

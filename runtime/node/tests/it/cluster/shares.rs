@@ -191,4 +191,13 @@ fn reads_leave_in_rounds_while_their_thread_has_other_work() {
         assert_eq!(end.status, Status::Done, "page {frame}");
         assert!(frame_of(&client, frame) == content(frame.into(), 5), "page {frame} is not what was written");
     }
+    // A write does not wait for a round.
+    now += ALONE_AGE_MAX;
+    client.queue_pair.poll(now, &mut ended);
+    client.queue_pair.set_posting(Posting::Together);
+    let (before, write) = (sent(&client), client.id());
+    client.queue_pair.post_write(write, page(start, 0), FrameIndex(0), now).unwrap();
+    client.queue_pair.poll(now + 1, &mut ended);
+    let at_once = sent(&client) - before;
+    assert!(at_once >= PAGE_BYTES as u64 * 5 / 4, "{at_once} bytes are sent of a write");
 }
