@@ -80,8 +80,8 @@ pub enum Posting {
 pub const GATHERED_MAX: usize = 16;
 /// How old a read gets at most, in nanoseconds, before a poll begins it, with [`Posting::Alone`].
 pub const ALONE_AGE_MAX: Nanos = 100_000;
-/// The same with [`Posting::Together`]; where a read is messages to several nodes, so much for each of them, but no more
-/// than alone.
+/// The same with [`Posting::Together`]; where a read is messages to several nodes, so much for each of them, but no
+/// more than alone.
 pub const TOGETHER_AGE_MAX: Nanos = 25_000;
 
 /// A read of bytes of the page at `from`, to where they are in a page: the other bytes of a frame stay as they are.
