@@ -206,6 +206,8 @@ impl Brain {
     fn line(&mut self, inbox: &Inbox, id: PeerId, line: ToController) -> Result<(), StoreError> {
         let clock = self.clock();
         let Some(peer) = self.peers.get_mut(&id) else { return Ok(()) };
+        // One that does not lead welcomes nobody, and turns nobody away.
+        self.store.leads()?;
         peer.heard = clock;
         if let Some(identity) = &peer.identity
             && peer.checked.elapsed() > CHECK_EVERY
@@ -344,13 +346,13 @@ impl Brain {
 
     /// Lets the controller decide, and does what it says.
     fn handle(&mut self, event: Event) -> Result<(), StoreError> {
-        // An owner that is told by one that was deposed that its lease is renewed would lose it at the one that leads.
-        self.store.leads()?;
         self.handled = Instant::now();
         let clock = self.clock();
         let actions = self.controller.handle_late(event, Times { clock, ..self.times });
         let Actions { changes, closed, commands, answers, expired, outside_sets } = actions;
         store::commit(self.store.as_mut(), &changes)?;
+        // An owner that is told by one that was deposed that its lease is renewed would lose it at the one that leads.
+        self.store.leads()?;
         for pid in expired {
             tracing::info!(%pid, "the lease of an address space is over: it is ended");
         }

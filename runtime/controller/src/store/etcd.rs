@@ -1,7 +1,11 @@
 //! [`EtcdStore`]: records in etcd, for one leader among several controllers.
 //!
-//! The leader holds a key with a lease of etcd's, which a thread renews. Every write is a transaction that compares
-//! this key first: a controller that has slept past its lease, and has been replaced, cannot change anything.
+//! The leader holds a key with a lease of etcd's, which a thread renews ([`Tenure`]). Every write is a transaction that
+//! compares this key first: a controller that has slept past its lease, and has been replaced, cannot change anything.
+//! Others watch the key, and one of them takes it when it goes.
+//!
+//! A controller that is killed is replaced within [`LEADER_LEASE`], and the half second in which etcd looks for leases
+//! that are over.
 //!
 //! With TLS the client checks etcd's certificate by the authority that is named, and shows its own if etcd asks for
 //! one.
@@ -11,35 +15,44 @@
 use std::future::Future;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, RecvTimeoutError, Sender};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use etcd_client::{
-    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, GetOptions, Identity, PutOptions,
-    TlsOptions, Txn, TxnOp, TxnOpResponse,
+    Certificate, Client, Compare, CompareOp, ConnectOptions, DeleteOptions, Error, EventType, GetOptions, Identity,
+    PutOptions, TlsOptions, Txn, TxnOp, WatchOptions,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::runtime::{Builder, Runtime};
 use yonder_identity::{IdentityError, read_secret};
+use yonder_units::Nanos;
 
 use super::announced::Announced;
+use super::tenure::Tenure;
 use super::{EtcdAccess, EtcdCertificate, EtcdTls, Leadership, Store, StoreError, Write};
 
-/// How long the leader may be silent.
-const LEADER_LEASE: Duration = Duration::from_secs(6);
+/// How long the leader may be silent: the shortest lease that an etcd grants, unless its election timeout is longer
+/// than the second that it is by default.
+const LEADER_LEASE: Duration = Duration::from_secs(2);
+/// Renewals in a lease: the leader may miss all but one of them. The fewer, the earlier the lease of one that was
+/// killed is over.
+const RENEWALS_PER_LEASE: u32 = 4;
+/// Longest time between two looks whether another one leads, should etcd not say that it has gone.
+const WATCH_MAX: Duration = Duration::from_secs(1);
 /// How long one call may take.
 const CALL_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a write is tried again while etcd cannot be reached: its own leader may be changing.
 const COMMIT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long to wait between attempts.
 const PAUSE: Duration = Duration::from_millis(200);
+/// How long to wait between attempts to renew the leader's lease.
+const RENEW_PAUSE: Duration = Duration::from_millis(50);
 /// Most operations in a transaction; etcd's own limit is 128 by default.
 const OPERATIONS_MAX: usize = 100;
 
-const _: () = assert!(LEADER_LEASE.as_nanos() > 2 * CALL_TIMEOUT.as_nanos());
+const _: () = assert!(WATCH_MAX.as_nanos() < CALL_TIMEOUT.as_nanos(), "else etcd's client ends what is watched");
 
 /// Records in etcd.
 #[derive(Debug)]
@@ -59,35 +72,33 @@ impl EtcdStore {
     pub fn open(at: &EtcdAccess, prefix: &str, name: &str, leadership: Leadership) -> Result<Self, StoreError> {
         let place = format!("etcd {}", at.endpoints.join(","));
         let mut session = Session::open(at, &place)?;
-        let mut leader_lease = session.grant(LEADER_LEASE).map_err(|error| failed(&place, error))?;
-        let holder = format!("{name} ({:016x})", StdRng::from_os_rng().random::<u64>());
+        let renews = Session::open(at, &place)?;
         let key = format!("{prefix}leader");
-        loop {
-            match session.take_key(&key, &holder, leader_lease).map_err(|error| failed(&place, error))? {
-                None => break,
-                Some(other) if leadership == Leadership::Refuse => {
-                    return Err(StoreError::Taken { place, holder: other });
+        let (holder, lease) = loop {
+            match session.campaign(&key, name) {
+                Ok(Campaign::Won { holder, lease }) => break (holder, lease),
+                Ok(Campaign::Lost { holder, .. }) if leadership == Leadership::Refuse => {
+                    return Err(StoreError::Taken { place, holder });
                 }
-                Some(other) => {
-                    tracing::info!(leader = other, "another controller leads; waiting");
-                    thread::sleep(LEADER_LEASE / 4);
-                    if !session.renew(leader_lease).map_err(|error| failed(&place, error))? {
-                        leader_lease = session.grant(LEADER_LEASE).map_err(|error| failed(&place, error))?;
+                Ok(Campaign::Lost { holder, revision }) => {
+                    tracing::debug!(leader = holder, "another controller leads; waiting");
+                    if let Err(error) = session.watch_until_gone(&key, revision) {
+                        tracing::warn!(%error, place, "it is not known whether another controller leads; looking again");
+                        thread::sleep(PAUSE);
                     }
                 }
+                Err(error) if leadership == Leadership::Refuse => return Err(failed(&place, error)),
+                // Who waits may as well wait for etcd.
+                Err(error) => {
+                    tracing::warn!(%error, place, "etcd is lost; trying again");
+                    thread::sleep(PAUSE);
+                }
             }
-        }
-        let renewer = renew_in_thread(at, place.clone(), leader_lease)?;
-        let prefix = prefix.to_owned();
-        Ok(Self {
-            place,
-            prefix,
-            holder,
-            session,
-            leader_lease,
-            renewer: Some(renewer),
-            announced: Announced::default(),
-        })
+        };
+        let leader_lease = lease.id;
+        let renewer = renew_in_thread(renews, place.clone(), lease)?;
+        let (prefix, announced) = (prefix.to_owned(), Announced::default());
+        Ok(Self { place, prefix, holder, session, leader_lease, renewer: Some(renewer), announced })
     }
 
     /// Tries until etcd has answered, or for so long that it is taken for gone.
@@ -156,12 +167,12 @@ impl Store for EtcdStore {
         self.leads()?;
         let place = self.place.clone();
         if let Some(known) = self.announced.lease(name)
-            && self.session.renew(known).map_err(|error| failed(&place, error))?
+            && self.session.renew(known, CALL_TIMEOUT).map_err(|error| failed(&place, error))?
         {
             self.announced.note(name, known, lease, Instant::now());
             return Ok(());
         }
-        let granted = self.session.grant(lease).map_err(|error| failed(&place, error))?;
+        let granted = self.session.grant(lease).map_err(|error| failed(&place, error))?.id;
         let key = format!("{}live/{name}", self.prefix);
         let options = PutOptions::new().with_lease(granted);
         let put = self.session.call(async |client| client.put(key, value, Some(options)).await);
@@ -172,7 +183,7 @@ impl Store for EtcdStore {
 
     fn leads(&self) -> Result<(), StoreError> {
         match &self.renewer {
-            Some(renewer) if !renewer.is_over.load(Ordering::Acquire) => Ok(()),
+            Some(renewer) if renewer.tenure.lasts(yonder_clock::boottime, CALL_TIMEOUT) => Ok(()),
             _ => Err(StoreError::Deposed { place: self.place.clone() }),
         }
     }
@@ -201,14 +212,40 @@ impl Drop for EtcdStore {
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
 enum CallError {
-    #[error("it does not answer within {} s: is it running, and is the address right?", CALL_TIMEOUT.as_secs())]
-    Late,
+    #[error("it does not answer within {} s: is it running, and is the address right?", .0.as_secs_f32())]
+    Late(Duration),
     #[error("{0}")]
     Etcd(#[from] Error),
 }
 
 fn failed(place: &str, error: CallError) -> StoreError {
     StoreError::Failed { place: place.to_owned(), cause: error.to_string() }
+}
+
+/// A lease that etcd has granted.
+#[derive(Clone, Copy, Debug)]
+struct Lease {
+    id: i64,
+    /// When it was asked for, by the clock that goes on while the machine sleeps: it has begun no earlier.
+    asked: Nanos,
+    /// How long etcd has made it; no shorter than it was asked to.
+    length: Duration,
+}
+
+/// What became of an attempt to lead.
+enum Campaign {
+    /// This one leads.
+    Won {
+        /// What it has written to the leader's key.
+        holder: String,
+        lease: Lease,
+    },
+    /// Another one does.
+    Lost {
+        holder: String,
+        /// The state of etcd in which it does.
+        revision: i64,
+    },
 }
 
 /// A client of etcd that waits for each call.
@@ -234,50 +271,82 @@ impl Session {
         if let Some(tls) = &at.tls {
             options = options.with_tls(tls_options(tls)?);
         }
-        let connected = wait(&runtime, Client::connect(&at.endpoints, Some(options)));
+        let connected = wait(&runtime, CALL_TIMEOUT, Client::connect(&at.endpoints, Some(options)));
         let client = connected.map_err(|error| failed(place, error))?;
         Ok(Self { runtime, client })
     }
 
     fn call<T>(&mut self, call: impl AsyncFnOnce(&mut Client) -> Result<T, Error>) -> Result<T, CallError> {
-        wait(&self.runtime, call(&mut self.client))
+        self.call_within(CALL_TIMEOUT, call)
     }
 
-    fn grant(&mut self, lease: Duration) -> Result<i64, CallError> {
+    fn call_within<T>(
+        &mut self,
+        limit: Duration,
+        call: impl AsyncFnOnce(&mut Client) -> Result<T, Error>,
+    ) -> Result<T, CallError> {
+        wait(&self.runtime, limit, call(&mut self.client))
+    }
+
+    fn grant(&mut self, lease: Duration) -> Result<Lease, CallError> {
+        let asked = yonder_clock::boottime();
         let seconds = i64::try_from(lease.as_millis().div_ceil(1000)).unwrap_or(i64::MAX);
-        self.call(async |client| client.lease_grant(seconds, None).await).map(|answer| answer.id())
+        let answer = self.call(async |client| client.lease_grant(seconds, None).await)?;
+        let length = Duration::from_secs(u64::try_from(answer.ttl()).unwrap_or(0));
+        Ok(Lease { id: answer.id(), asked, length })
     }
 
     /// Renews a lease; `false` if it is over.
-    fn renew(&mut self, lease: i64) -> Result<bool, CallError> {
-        self.call(async |client| {
-            let (mut keeper, mut answers) = match client.lease_keep_alive(lease).await {
-                Ok(streams) => streams,
-                Err(Error::LeaseKeepAliveError(_)) => return Ok(false),
-                Err(error) => return Err(error),
-            };
-            keeper.keep_alive().await?;
-            Ok(answers.message().await?.is_some_and(|answer| answer.ttl() > 0))
+    fn renew(&mut self, lease: i64, limit: Duration) -> Result<bool, CallError> {
+        self.call_within(limit, async |client| match client.lease_keep_alive(lease).await {
+            // It was renewed already; this is how etcd's client begins.
+            Ok(_) => Ok(true),
+            Err(Error::LeaseKeepAliveError(_)) => Ok(false),
+            Err(error) => Err(error),
         })
     }
 
-    /// Sets `key` to `value` while nobody has it; else says who does.
-    fn take_key(&mut self, key: &str, value: &str, lease: i64) -> Result<Option<String>, CallError> {
-        let put = TxnOp::put(key, value, Some(PutOptions::new().with_lease(lease)));
-        let transaction = Txn::new()
-            .when([Compare::version(key, CompareOp::Equal, 0)])
-            .and_then([put])
-            .or_else([TxnOp::get(key, None)]);
+    /// Takes the leader's key, with a lease of its own, if nobody has it.
+    fn campaign(&mut self, key: &str, name: &str) -> Result<Campaign, CallError> {
+        let found = self.call(async |client| client.get(key, None).await)?;
+        let revision =
+            |header: Option<&etcd_client::ResponseHeader>| header.map_or(0, etcd_client::ResponseHeader::revision);
+        if let Some(pair) = found.kvs().first() {
+            let holder = String::from_utf8_lossy(pair.value()).into_owned();
+            return Ok(Campaign::Lost { holder, revision: revision(found.header()) });
+        }
+        // No attempt is taken for an earlier one, whose answer was lost, and whose lease is another.
+        let holder = format!("{name} ({:016x})", StdRng::from_os_rng().random::<u64>());
+        let lease = self.grant(LEADER_LEASE)?;
+        let put = TxnOp::put(key, holder.clone(), Some(PutOptions::new().with_lease(lease.id)));
+        let transaction = Txn::new().when([Compare::version(key, CompareOp::Equal, 0)]).and_then([put]);
         let answer = self.call(async |client| client.txn(transaction).await)?;
         if answer.succeeded() {
-            return Ok(None);
+            return Ok(Campaign::Won { holder, lease });
         }
-        let holder = answer.op_responses().into_iter().find_map(|response| match response {
-            TxnOpResponse::Get(found) => Some(String::from_utf8_lossy(found.kvs().first()?.value()).into_owned()),
-            _ => None,
+        // The lease ends by itself.
+        Ok(Campaign::Lost { holder: "that came first".to_owned(), revision: revision(answer.header()) })
+    }
+
+    /// Waits until the key was removed since `revision`, or for as long as that may go unnoticed.
+    fn watch_until_gone(&mut self, key: &str, revision: i64) -> Result<(), CallError> {
+        let watched = self.call_within(WATCH_MAX, async |client| {
+            let options = WatchOptions::new().with_start_revision(revision + 1);
+            let mut answers = client.watch(key, Some(options)).await?;
+            while let Some(answer) = answers.message().await? {
+                if answer.events().iter().any(|event| event.event_type() == EventType::Delete) {
+                    return Ok(());
+                }
+                if answer.canceled() {
+                    return Err(Error::WatchError(answer.cancel_reason().to_owned()));
+                }
+            }
+            Err(Error::WatchError("it has ended".to_owned()))
         });
-        // It was there for the comparison, which is of the same instant.
-        Ok(Some(holder.unwrap_or_else(|| "without a name".to_owned())).filter(|holder| holder != value))
+        match watched {
+            Err(CallError::Late(_)) => Ok(()),
+            other => other,
+        }
     }
 }
 
@@ -298,11 +367,11 @@ fn read_certificate(path: &Path) -> Result<String, IdentityError> {
     Err(IdentityError::Damaged { path: path.to_owned(), cause: "it has no certificate in PEM".to_owned() })
 }
 
-fn wait<T>(runtime: &Runtime, call: impl Future<Output = Result<T, Error>>) -> Result<T, CallError> {
-    let bounded = runtime.block_on(async { tokio::time::timeout(CALL_TIMEOUT, call).await });
+fn wait<T>(runtime: &Runtime, limit: Duration, call: impl Future<Output = Result<T, Error>>) -> Result<T, CallError> {
+    let bounded = runtime.block_on(async { tokio::time::timeout(limit, call).await });
     match bounded {
         Ok(result) => Ok(result?),
-        Err(_) => Err(CallError::Late),
+        Err(_) => Err(CallError::Late(limit)),
     }
 }
 
@@ -312,30 +381,35 @@ struct Renewer {
     /// Dropped, it ends the thread.
     stop: Sender<()>,
     thread: JoinHandle<()>,
-    /// The lease is over, or was not renewed for so long that it must be.
-    is_over: Arc<AtomicBool>,
+    tenure: Arc<Tenure>,
 }
 
-fn renew_in_thread(at: &EtcdAccess, place: String, lease: i64) -> Result<Renewer, StoreError> {
-    let mut session = Session::open(at, &place)?;
+fn renew_in_thread(mut session: Session, place: String, lease: Lease) -> Result<Renewer, StoreError> {
     let (stop, stopped) = mpsc::channel::<()>();
-    let is_over = Arc::new(AtomicBool::new(false));
-    let ended = Arc::clone(&is_over);
+    let Lease { id, asked, length } = lease;
+    let tenure = Arc::new(Tenure::new(asked, length));
+    let renewed = Arc::clone(&tenure);
+    let every = length / RENEWALS_PER_LEASE;
     let renew = move || {
-        let mut renewed = Instant::now();
-        while stopped.recv_timeout(LEADER_LEASE / 3) == Err(RecvTimeoutError::Timeout) {
-            let asked = Instant::now();
-            match session.renew(lease) {
-                Ok(true) => renewed = asked,
-                Ok(false) => return ended.store(true, Ordering::Release),
-                Err(error) if renewed.elapsed() < LEADER_LEASE => {
-                    tracing::warn!(%error, "the leader's lease could not be renewed");
+        let mut pause = every;
+        while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
+            let asked = yonder_clock::boottime();
+            pause = match session.renew(id, every) {
+                Ok(true) => {
+                    renewed.renew(asked, length);
+                    let took = Duration::from_nanos(yonder_clock::boottime().saturating_sub(asked));
+                    every.saturating_sub(took)
                 }
-                Err(_) => return ended.store(true, Ordering::Release),
-            }
+                Ok(false) => return renewed.end(),
+                Err(_) if renewed.is_past(yonder_clock::boottime()) => return renewed.end(),
+                Err(error) => {
+                    tracing::warn!(%error, "the leader's lease could not be renewed");
+                    RENEW_PAUSE
+                }
+            };
         }
     };
     let thread = thread::Builder::new().name("yonder-leader".to_owned()).spawn(renew);
     let thread = thread.map_err(|error| StoreError::Failed { place, cause: error.to_string() })?;
-    Ok(Renewer { stop, thread, is_over })
+    Ok(Renewer { stop, thread, tenure })
 }

@@ -9,6 +9,8 @@ mod embedded;
 #[cfg(feature = "etcd")]
 mod etcd;
 mod memory;
+#[cfg(feature = "etcd")]
+mod tenure;
 #[cfg(not(feature = "etcd"))]
 mod without_etcd;
 
@@ -39,8 +41,8 @@ pub trait Store: Send {
     /// others do nothing. [`StoreError::Deposed`] if this controller does not lead any more.
     fn announce(&mut self, name: &str, value: &[u8], lease: Duration) -> Result<(), StoreError>;
 
-    /// [`StoreError::Deposed`] if it is known that this controller does not lead any more: what it would answer may be
-    /// another one's to say. Asks no one.
+    /// [`StoreError::Deposed`] if this controller may not lead any more: what it would answer may be another one's to
+    /// say. Asks no one; where a renewal is late it is waited for.
     fn leads(&self) -> Result<(), StoreError> {
         Ok(())
     }
