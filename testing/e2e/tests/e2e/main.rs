@@ -36,5 +36,6 @@ mod soak;
 mod spread;
 mod stock_clients;
 mod stopped_client;
+mod takeover;
 mod top;
 mod workloads;
