@@ -25,6 +25,10 @@ use crate::{NODE_MEMORY_BYTES_MAX, SPACES_ENDED_PER_EVENT_MAX, URL_BYTES_MAX, UR
 /// Changes of records at which no further space is ended by the same event: each has one for every node that knows it.
 const CHANGES_OF_ENDS_MAX: usize = 1024;
 
+/// How long a controller that starts may not know what owners have said of their pages: those of which some are at too
+/// few places say so each second, and find it first.
+pub(crate) const PAGES_UNKNOWN: Nanos = 3_000_000_000;
+
 /// The shell's name for a request that it wants answered.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Ticket(pub u64);
@@ -110,6 +114,8 @@ pub struct Controller {
     pub(crate) actions: Actions,
     /// Pages of spaces that are at fewer places than was asked for, as their owners have said to this controller.
     pub(crate) pages_below: BTreeMap<Pid, u64>,
+    /// When the owners of what earlier controllers have made will have said so.
+    pub(crate) heard_of_pages_at: Nanos,
     /// Groups that got places outside their set since the controller started.
     pub(crate) outside_sets: u64,
 }
@@ -154,8 +160,20 @@ impl Controller {
         let (waiting, actions) = (Waits::default(), Actions::default());
         let (space_limits, outside_sets) = (BTreeMap::new(), 0);
         let pages_below = BTreeMap::new();
-        let mut restored =
-            Self { config, state, live, usage, leases, space_limits, waiting, actions, pages_below, outside_sets };
+        let heard_of_pages_at = if state.spaces.is_empty() { now } else { now.saturating_add(PAGES_UNKNOWN) };
+        let mut restored = Self {
+            config,
+            state,
+            live,
+            usage,
+            leases,
+            space_limits,
+            waiting,
+            actions,
+            pages_below,
+            heard_of_pages_at,
+            outside_sets,
+        };
         restored.seat_nodes();
         Ok(restored)
     }

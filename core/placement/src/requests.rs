@@ -259,6 +259,8 @@ impl Controller {
         let groups_below = missing.values().filter(|missing| **missing > 0).count() as u64;
         let pages_below = self.pages_below.get(&pid).copied().unwrap_or(0);
         let nodes = nodes.into_iter().collect();
-        SpaceView { pid, regions, allocated_bytes, nodes, tenant, groups_below, pages_below }
+        let is_early = self.leases.clock.shown() < self.heard_of_pages_at && !self.pages_below.contains_key(&pid);
+        let is_pages_below_unknown = is_early && !missing.is_empty();
+        SpaceView { pid, regions, allocated_bytes, nodes, tenant, groups_below, pages_below, is_pages_below_unknown }
     }
 }

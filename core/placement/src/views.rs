@@ -52,6 +52,9 @@ pub struct SpaceView {
     /// Pages that are at fewer places than was asked for, as their owner has said.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub pages_below: u64,
+    /// The space has groups, and the controller has started so lately that its owner may not have said that.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_pages_below_unknown: bool,
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]

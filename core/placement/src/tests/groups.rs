@@ -2,6 +2,7 @@
 //! that are given up.
 
 use super::*;
+use crate::controller::PAGES_UNKNOWN;
 
 /// Nodes from 1 on with room for some regions each, in these failure domains; those without are alone.
 fn scene(regions: u64, domains: &[&str]) -> (Scene, Pid) {
@@ -309,4 +310,29 @@ fn a_space_says_what_is_at_fewer_places_than_was_asked_for() {
     scene.answer(note(keys(1).owner, 7));
     scene.answer(Request::DestroySpace { pid, key: keys(1).owner });
     assert_eq!((below(&mut scene), scene.controller.pages_below.len()), (None, 0));
+}
+
+/// A controller that had just started once said that all was well, while its owners knew of pages without copies.
+#[test]
+fn a_controller_that_starts_does_not_know_at_once_what_is_at_too_few_places() {
+    let (mut scene, pid) = scene(8, &["", ""]);
+    scene.group(pid, wanted(2));
+    let is_unknown = |scene: &mut Scene| match scene.answer(Request::Spaces { from: pid }) {
+        Answer::Spaces { spaces, .. } => spaces.iter().map(|space| space.is_pages_below_unknown).collect::<Vec<_>>(),
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(is_unknown(&mut scene), [false], "it was made at this one");
+    scene.restart();
+    let Answer::SpaceCreated { .. } = scene.answer(Request::CreateSpace { keys: keys(2), lease_ms: 0 }) else {
+        panic!("there is room")
+    };
+    assert_eq!(is_unknown(&mut scene), [true, false], "one has no groups");
+    let note = |pages_below| Request::NoteProtection { pid, key: keys(1).owner, pages_below };
+    scene.answer(note(7));
+    assert_eq!(is_unknown(&mut scene), [false, false], "its owner has said so");
+    scene.restart();
+    scene.pass(PAGES_UNKNOWN - 1);
+    assert_eq!(is_unknown(&mut scene), [true, false]);
+    scene.pass(1);
+    assert_eq!(is_unknown(&mut scene), [false, false]);
 }

@@ -21,6 +21,7 @@ fn spaces_are_listed_with_what_they_have_and_without_keys() {
         tenant: None,
         groups_below: 0,
         pages_below: 0,
+        is_pages_below_unknown: false,
     };
     assert_eq!(list(&mut scene, pid), (vec![empty], None));
     scene.placed(pid, 2 * REGION);
@@ -33,6 +34,7 @@ fn spaces_are_listed_with_what_they_have_and_without_keys() {
         tenant: None,
         groups_below: 0,
         pages_below: 0,
+        is_pages_below_unknown: false,
     };
     assert_eq!(list(&mut scene, Pid::FIRST), (vec![full], None));
     assert_eq!(list(&mut scene, Pid(pid.0 + 1)), (Vec::new(), None));

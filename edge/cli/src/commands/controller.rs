@@ -193,6 +193,7 @@ mod tests {
             tenant: nodes.is_empty().then(|| "app".to_owned()),
             groups_below: 0,
             pages_below: 0,
+            is_pages_below_unknown: false,
         };
         let table = aligned(&spaces_table(&[view(1 << 31, &[0xa1, 0xa2, 0xa3]), view((1 << 31) + 1, &[])]));
         let words = |row: usize| table[row].split_whitespace().collect::<Vec<_>>().join(" ");

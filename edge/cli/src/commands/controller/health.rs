@@ -1,7 +1,8 @@
 //! `yonder controller health`: what is not well, for people and for scripts that look at the exit code.
 //!
 //! That a group of pages lacks a place the controller knows itself; how many pages lack a copy, while one is made, it
-//! is told by their owner.
+//! is told by their owner. Until a controller that has just started may have been told, and all nodes are back, it does
+//! not say that all is well.
 
 use std::process::ExitCode;
 
@@ -24,6 +25,8 @@ struct Health {
     spaces_below: usize,
     groups_below: u64,
     pages_below: u64,
+    /// Address spaces of which that is not known yet.
+    spaces_unknown: usize,
 }
 
 pub(super) fn run(args: &HealthArgs) -> anyhow::Result<ExitCode> {
@@ -47,8 +50,9 @@ impl Health {
         let is_below = |space: &&SpaceView| space.groups_below > 0 || space.pages_below > 0;
         let (nodes_lost, nodes_silent) = (in_condition(NodeCondition::Lost), in_condition(NodeCondition::Silent));
         let spaces_below = spaces.iter().filter(is_below).count();
+        let spaces_unknown = spaces.iter().filter(|space| space.is_pages_below_unknown).count();
         Self {
-            healthy: nodes_lost == 0 && nodes_silent == 0 && spaces_below == 0,
+            healthy: nodes_lost == 0 && nodes_silent == 0 && spaces_below == 0 && spaces_unknown == 0,
             nodes: nodes.len(),
             nodes_lost,
             nodes_silent,
@@ -56,6 +60,7 @@ impl Health {
             spaces_below,
             groups_below: spaces.iter().map(|space| space.groups_below).sum(),
             pages_below: spaces.iter().map(|space| space.pages_below).sum(),
+            spaces_unknown,
         }
     }
 }
@@ -74,9 +79,18 @@ pub(crate) fn complaints(nodes: &[NodeView], spaces: &[SpaceView]) -> Vec<String
                 "node {name} at {urls} is lost, with {} regions: start it again, or another one in its place",
                 node.regions
             )),
-            NodeCondition::Silent => Some(format!("node {name} at {urls} is silent")),
+            NodeCondition::Silent => {
+                Some(format!("node {name} at {urls} is silent, or has not come to a controller that has just started"))
+            }
             NodeCondition::Serving | NodeCondition::Draining | NodeCondition::Drained => None,
         }
+    });
+    let unknown = spaces.iter().filter(|space| space.is_pages_below_unknown).map(|space| {
+        let pid = space.pid;
+        format!(
+            "address space {pid}: it is not yet known whether pages are at fewer nodes than was asked for, for the \
+             controller has just started: ask again in a moment"
+        )
     });
     let spaces = spaces.iter().filter(|space| space.groups_below > 0 || space.pages_below > 0).map(|space| {
         let SpaceView { pid, groups_below, pages_below, .. } = space;
@@ -85,7 +99,7 @@ pub(crate) fn complaints(nodes: &[NodeView], spaces: &[SpaceView]) -> Vec<String
              they are copied if there are nodes with room"
         )
     });
-    nodes.chain(spaces).collect()
+    nodes.chain(spaces).chain(unknown).collect()
 }
 
 #[cfg(test)]
@@ -110,8 +124,16 @@ mod tests {
     }
 
     fn space(groups_below: u64, pages_below: u64) -> SpaceView {
-        let (nodes, tenant) = (vec![NodeId(0xa1)], None);
-        SpaceView { pid: Pid(7), regions: 1, allocated_bytes: 1, nodes, tenant, groups_below, pages_below }
+        SpaceView {
+            pid: Pid(7),
+            regions: 1,
+            allocated_bytes: 1,
+            nodes: vec![NodeId(0xa1)],
+            tenant: None,
+            groups_below,
+            pages_below,
+            is_pages_below_unknown: false,
+        }
     }
 
     #[test]
@@ -126,6 +148,9 @@ mod tests {
         assert_eq!(said.len(), 3);
         assert!(said[0].contains("00000000000000a1 at tcp://10.0.0.2:7000 is lost, with 5 regions"), "{said:?}");
         assert!(said[2].starts_with("address space 7: 5 pages and 2 groups"), "{said:?}");
+        let unknown = [SpaceView { is_pages_below_unknown: true, ..space(0, 0) }];
+        let health = Health::of(&well.0, &unknown);
+        assert_eq!((health.healthy, health.spaces_unknown, complaints(&well.0, &unknown).len()), (false, 1, 1));
         for one in [([node(NodeCondition::Silent)], [space(0, 0)]), ([node(NodeCondition::Serving)], [space(0, 1)])] {
             assert!(!Health::of(&one.0, &one.1).healthy);
         }
