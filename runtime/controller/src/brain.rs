@@ -15,13 +15,13 @@ use yonder_identity::{Host, Peer as Identity, Role};
 use yonder_placement::{
     Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, SPACE_LEASE_STEP_MAX, Ticket, Times,
 };
-use yonder_units::Nanos;
+use yonder_units::{Nanos, Narrow as _};
 
 use crate::desk::{Arrival, Inbox, Said};
 use crate::door::Door;
 use crate::lines::line_of;
 use crate::messages::{FromController, ToController};
-use crate::outbox::{Outbox, Outgoing};
+use crate::outbox::{Outbox, Outgoing, SignsOfLife};
 use crate::store::{self, Store, StoreError};
 
 /// A connection, by the order of arrival.
@@ -51,6 +51,10 @@ impl Peer {
 const CHECK_EVERY: Duration = Duration::from_secs(1);
 /// How long the controller may be without an event: leases of address spaces run no further without.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+/// How long a node hears nothing at most.
+const ALIVE_EVERY_MAX: Duration = Duration::from_millis(500);
+/// Signs of life in a lease of a node, if that is short.
+const ALIVE_PER_LEASE: u32 = 6;
 /// Looks for idle peers in the time that one may be idle.
 const IDLE_LOOKS: Nanos = 4;
 
@@ -218,7 +222,7 @@ impl Brain {
             }
         }
         match (line, peer.node) {
-            (ToController::Register { mut facts, cluster, spaces, report }, None) => {
+            (ToController::Register { mut facts, cluster, spaces, report, knows_alive }, None) => {
                 let named = name_of(peer.identity.as_ref(), &facts).and_then(|name| {
                     facts.name = name;
                     self.has_room_for(id, facts.node)
@@ -228,7 +232,7 @@ impl Brain {
                 }
                 // It may say much as soon as it is told.
                 inbox.admit(id);
-                self.admit(id, facts.node)?;
+                self.admit(id, facts.node, knows_alive)?;
                 self.handle(Event::Registered { facts, report, spaces })
             }
             (ToController::Report(report), Some(node)) => {
@@ -269,8 +273,9 @@ impl Brain {
         Ok(())
     }
 
-    /// From now on the node is this peer; an older connection of it is closed.
-    fn admit(&mut self, id: PeerId, node: NodeId) -> Result<(), StoreError> {
+    /// From now on the node is this peer; an older connection of it is closed. One that knows signs of life is shown
+    /// them.
+    fn admit(&mut self, id: PeerId, node: NodeId, knows_alive: bool) -> Result<(), StoreError> {
         if let Some(older) = self.nodes.remove(&node) {
             self.close(older);
             self.handle(Event::Disconnected(node))?;
@@ -282,7 +287,13 @@ impl Brain {
         self.announce(node)?;
         let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
         let cluster = self.controller.cluster();
-        self.send(id, &FromController::Registered { cluster, lease_ms });
+        let every = ALIVE_EVERY_MAX.min(self.lease / ALIVE_PER_LEASE).max(Duration::from_millis(1));
+        let alive_every_ms = if knows_alive { every.as_millis().narrow_u64() } else { 0 };
+        self.send(id, &FromController::Registered { cluster, lease_ms, alive_every_ms });
+        if let Some(peer) = self.peers.get_mut(&id).filter(|_| knows_alive) {
+            let (bytes, leads) = (line_of(&FromController::Alive {}), self.store.tenure_probe());
+            peer.outbox.show(SignsOfLife { every, bytes, leads });
+        }
         Ok(())
     }
 

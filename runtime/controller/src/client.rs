@@ -5,7 +5,6 @@
 //!
 //! A controller closes connections on which nothing is asked for minutes. What is asked next goes over another one.
 
-use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
 use std::thread;
@@ -20,6 +19,7 @@ use yonder_placement::{
 use yonder_units::Narrow;
 use yonder_wire::Rights;
 
+use crate::addresses::{Addresses, LOOK_EVERY};
 use crate::door::{DialError, dial};
 use crate::lines::{LineReader, is_timeout, send_line};
 use crate::messages::{FromController, ToController};
@@ -101,7 +101,7 @@ pub struct PlacedGroup {
 /// A client of one controller, or of several of which one leads.
 #[derive(Debug)]
 pub struct ControllerClient {
-    addresses: VecDeque<String>,
+    addresses: Addresses,
     timeout: Duration,
     credential: Option<Arc<Credential>>,
     connection: Option<Connection>,
@@ -120,7 +120,7 @@ impl ControllerClient {
     /// answer. It connects when it asks.
     #[must_use]
     pub fn new(addresses: &str, timeout: Duration) -> Self {
-        let addresses = addresses.split(',').map(|address| address.trim().to_owned()).collect();
+        let addresses = Addresses::parse(addresses);
         Self { addresses, timeout, credential: None, connection: None, connections: 0, next_id: 0 }
     }
 
@@ -153,7 +153,7 @@ impl ControllerClient {
     /// As [`ControllerClient::another`], of the controller at this address alone.
     #[must_use]
     pub fn only_at(&self, address: &str) -> Self {
-        Self { addresses: [address.to_owned()].into(), ..self.another() }
+        Self { addresses: Addresses::parse(address), ..self.another() }
     }
 
     /// How many connections it has made: with one more, the controller may be another one, or started anew.
@@ -327,11 +327,12 @@ impl ControllerClient {
     /// As [`ControllerClient::ask`], for this long.
     fn ask_for(&mut self, request: &Request, timeout: Duration) -> Result<Answer, ClientError> {
         let deadline = Instant::now() + timeout;
-        let (mut refusals, mut tried) = (0, 0);
+        let mut refusals = 0;
+        self.addresses.begin();
         loop {
             // One that is there and says nothing leaves time for those that were not tried yet.
-            let others = self.addresses.len() - tried % self.addresses.len();
-            let left = deadline.saturating_duration_since(Instant::now()) / others.narrow_u32();
+            let others = self.addresses.left_in_round().narrow_u32();
+            let left = deadline.saturating_duration_since(Instant::now()) / others;
             let was_kept = self.connection.is_some();
             match self.ask_once(request, left.max(ATTEMPT_MIN)) {
                 Ok(Answer::Refused(refusal)) => return Err(refusal.into()),
@@ -339,11 +340,11 @@ impl ControllerClient {
                 Err(DialError::Refused(cause)) => {
                     self.connection = None;
                     refusals += 1;
-                    if refusals >= self.addresses.len() {
-                        let address = self.addresses[0].clone();
+                    if refusals >= self.addresses.count() {
+                        let address = self.addresses.first().to_owned();
                         return Err(ClientError::TurnedAway { address, cause });
                     }
-                    self.addresses.rotate_left(1);
+                    self.addresses.pass();
                 }
                 Err(DialError::Lost(error)) => {
                     self.connection = None;
@@ -352,8 +353,7 @@ impl ControllerClient {
                         continue;
                     }
                     // Perhaps another one leads now: also for who asks next.
-                    self.addresses.rotate_left(1);
-                    tried += 1;
+                    self.addresses.pass();
                     if Instant::now() + PAUSE >= deadline {
                         return Err(self.unreachable(&error.to_string()));
                     }
@@ -370,29 +370,36 @@ impl ControllerClient {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             None => {
-                let stream = dial(&self.addresses[0], timeout, self.credential.as_ref())?;
+                let timeout = self.addresses.connect_time(timeout);
+                let stream = dial(self.addresses.first(), timeout, self.credential.as_ref())?;
                 let lines = LineReader::new(stream.clone());
                 self.connections += 1;
                 self.connection.insert(Connection { stream, lines })
             }
         };
         let left = |deadline: Instant| deadline.saturating_duration_since(Instant::now()).max(ATTEMPT_MIN);
-        connection.stream.socket().set_read_timeout(Some(left(deadline)))?;
         connection.stream.socket().set_write_timeout(Some(left(deadline)))?;
         send_line(&connection.stream, &ToController::Ask { id, request: request.clone() })?;
+        let mut look_at = Instant::now() + LOOK_EVERY;
         loop {
-            match connection.lines.next()? {
-                Some(FromController::Answer { id: answered, answer }) if answered == id => return Ok(answer),
+            let until = if self.addresses.count() > 1 { look_at.min(deadline) } else { deadline };
+            connection.stream.socket().set_read_timeout(Some(left(until)))?;
+            match connection.lines.next() {
+                Ok(Some(FromController::Answer { id: answered, answer })) if answered == id => return Ok(answer),
                 // To a request that was given up.
-                Some(FromController::Answer { .. }) => {
-                    connection.stream.socket().set_read_timeout(Some(left(deadline)))?;
-                    if Instant::now() >= deadline {
-                        return Err(io::Error::from(io::ErrorKind::TimedOut).into());
-                    }
-                }
-                Some(FromController::TurnedAway { cause }) => return Err(DialError::Refused(cause)),
-                Some(other) => return Err(io::Error::other(format!("{other:?} is not for clients")).into()),
-                None => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Ok(Some(FromController::Answer { .. })) => {}
+                Ok(Some(FromController::TurnedAway { cause })) => return Err(DialError::Refused(cause)),
+                Ok(Some(other)) => return Err(io::Error::other(format!("{other:?} is not for clients")).into()),
+                Ok(None) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+                Err(error) if is_timeout(&error) => {}
+                Err(error) => return Err(error.into()),
+            }
+            let now = Instant::now();
+            if now >= deadline || (now >= look_at && self.addresses.another_listens()) {
+                return Err(io::Error::from(io::ErrorKind::TimedOut).into());
+            }
+            if now >= look_at {
+                look_at = Instant::now() + LOOK_EVERY;
             }
         }
     }
@@ -403,8 +410,7 @@ impl ControllerClient {
     }
 
     fn unreachable(&self, cause: &str) -> ClientError {
-        let addresses: Vec<&str> = self.addresses.iter().map(String::as_str).collect();
-        ClientError::Unreachable { addresses: addresses.join(","), cause: cause.to_owned() }
+        ClientError::Unreachable { addresses: self.addresses.text(), cause: cause.to_owned() }
     }
 }
 

@@ -13,6 +13,7 @@
 
 #![forbid(unsafe_code)]
 
+mod addresses;
 mod agent;
 mod brain;
 mod client;
@@ -26,6 +27,7 @@ mod outbox;
 mod peers;
 mod pool;
 mod server;
+mod silence;
 mod store;
 
 pub use agent::{MoveEnd, NodeAgent};
@@ -34,5 +36,6 @@ pub use link::{LinkCondition, LinkError, NodeLink};
 pub use messages::{FromController, ToController};
 pub use server::{ControllerError, ControllerServer};
 pub use store::{
-    EmbeddedStore, EtcdAccess, EtcdCertificate, EtcdStore, EtcdTls, Leadership, MemoryStore, Store, StoreError, Write,
+    EmbeddedStore, EtcdAccess, EtcdCertificate, EtcdStore, EtcdTls, Leadership, MemoryStore, Store, StoreError,
+    TenureProbe, Write,
 };

@@ -1,7 +1,7 @@
 //! [`NodeLink`]: a node's connection to its controller, kept by one thread for as long as the node runs.
 //!
 //! The thread registers, reports three times in a lease, executes commands, and connects again when the connection is
-//! lost. Each connection has a reader thread that ends with it. The node serves its clients whether it is connected or
+//! lost, or the controller has been silent for longer than it says that it ever is ([`Silence`]). Each connection has a reader thread that ends with it. The node serves its clients whether it is connected or
 //! not.
 
 use std::io;
@@ -13,10 +13,12 @@ use std::time::{Duration, Instant};
 use yonder_identity::{Credential, Stream};
 use yonder_placement::{ClusterId, MoveId, Outcome, Registration};
 
+use crate::addresses::{Addresses, LOOK_EVERY};
 use crate::agent::{Executor, NodeAgent};
 use crate::door::{DialError, dial};
-use crate::lines::{LineReader, send_line};
+use crate::lines::{LineReader, is_timeout, send_line};
 use crate::messages::{FromController, ToController};
+use crate::silence::Silence;
 
 /// How long connecting, a line, or the welcome may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -24,6 +26,11 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Reports in a lease: two may be lost.
 const REPORTS_PER_LEASE: u32 = 3;
+/// How long a controller may be silent, in times of what it says, where another one may lead: two thirds of a lease, if
+/// that is not long.
+const SILENCE_MAX: u32 = 4;
+/// The same where there is no other: only its connection may be dead.
+const SILENCE_ALONE_MAX: u32 = 40;
 
 /// Why a node does not serve a controller.
 #[derive(Debug, thiserror::Error)]
@@ -97,7 +104,7 @@ impl NodeLink {
         let condition = Arc::new(Mutex::new(LinkCondition::Connected));
         let executor = Executor::new(agent, events.clone());
         let mut keeper = Keeper {
-            address: address.to_owned(),
+            addresses: Addresses::parse(address),
             facts,
             credential,
             executor,
@@ -135,6 +142,8 @@ struct Connection {
     number: u64,
     stream: Stream,
     report_every: Duration,
+    /// How long the controller says to be silent at most, if it says so.
+    alive_every: Option<Duration>,
 }
 
 impl Drop for Connection {
@@ -151,7 +160,7 @@ enum End {
 }
 
 struct Keeper {
-    address: String,
+    addresses: Addresses,
     facts: Registration,
     credential: Option<Arc<Credential>>,
     executor: Executor,
@@ -169,7 +178,7 @@ impl Keeper {
             match self.serve(&connection) {
                 End::Stop => return,
                 End::Lost(cause) => {
-                    tracing::warn!(address = self.address, cause, "the controller is lost; connecting again");
+                    tracing::warn!(address = self.addresses.text(), cause, "the controller is lost; connecting again");
                     show(LinkCondition::Reconnecting(cause));
                 }
             }
@@ -183,39 +192,48 @@ impl Keeper {
                     Err(error) => show(LinkCondition::Reconnecting(error.to_string())),
                 }
             };
-            tracing::info!(address = self.address, "registered at the controller again");
+            tracing::info!(address = self.addresses.first(), "registered at the controller again");
             show(LinkCondition::Connected);
         }
     }
 
-    /// Connects and registers at the first controller that takes the node.
+    /// Connects and registers at the first controller that takes the node; each is tried, those that say nothing last.
     fn register(&mut self) -> Result<Connection, LinkError> {
-        let addresses = self.address.clone();
-        let mut last = Err(unreachable(&addresses, &io::ErrorKind::InvalidInput.into()));
-        for address in addresses.split(',') {
-            last = self.register_at(address.trim().to_owned());
-            if last.is_ok() {
-                break;
+        self.addresses.begin_round();
+        loop {
+            let is_last = self.addresses.left_in_round() == 1;
+            match self.register_at(self.addresses.first().to_owned()) {
+                Ok(connection) => {
+                    self.addresses.begin();
+                    return Ok(connection);
+                }
+                Err(error) => {
+                    self.addresses.pass();
+                    if is_last {
+                        return Err(error);
+                    }
+                }
             }
         }
-        last
     }
 
     fn register_at(&mut self, address: String) -> Result<Connection, LinkError> {
         let failed = |error: io::Error| unreachable(&address, &error);
-        let stream = match dial(&address, TIMEOUT, self.credential.as_ref()) {
+        let stream = match dial(&address, self.addresses.connect_time(TIMEOUT), self.credential.as_ref()) {
             Ok(stream) => stream,
             Err(DialError::Lost(error)) => return Err(failed(error)),
             Err(DialError::Refused(cause)) => return Err(LinkError::TurnedAway { address, cause }),
         };
+        stream.socket().set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
         let (facts, cluster) = (self.facts.clone(), self.cluster);
         let (spaces, report) = (self.executor.spaces(), self.executor.report());
-        send_line(&stream, &ToController::Register { facts, cluster, spaces, report }).map_err(failed)?;
+        let register = ToController::Register { facts, cluster, spaces, report, knows_alive: true };
+        send_line(&stream, &register).map_err(failed)?;
         let mut lines = LineReader::new(stream.clone());
-        let lease_ms = match lines.next().map_err(failed)? {
-            Some(FromController::Registered { cluster, lease_ms }) => {
+        let (lease_ms, alive_every_ms) = match self.welcome(&stream, &mut lines).map_err(failed)? {
+            Some(FromController::Registered { cluster, lease_ms, alive_every_ms }) => {
                 self.cluster = Some(cluster);
-                lease_ms
+                (lease_ms, alive_every_ms)
             }
             Some(FromController::TurnedAway { cause }) => return Err(LinkError::TurnedAway { address, cause }),
             other => {
@@ -229,14 +247,42 @@ impl Keeper {
         let reader = thread::Builder::new().name("yonder-link-read".to_owned());
         reader.spawn(move || read_lines(number, lines, &events)).map_err(failed)?;
         let report_every = Duration::from_millis(lease_ms.max(1)) / REPORTS_PER_LEASE;
-        Ok(Connection { number, stream, report_every })
+        let alive_every = (alive_every_ms > 0).then(|| Duration::from_millis(alive_every_ms));
+        Ok(Connection { number, stream, report_every, alive_every })
+    }
+
+    /// What a controller says first. It is not waited for any more when another one listens: it may stand still.
+    fn welcome(&mut self, stream: &Stream, lines: &mut LineReader) -> io::Result<Option<FromController>> {
+        let deadline = Instant::now() + TIMEOUT;
+        let slice = if self.addresses.count() > 1 { LOOK_EVERY } else { TIMEOUT };
+        loop {
+            stream.socket().set_read_timeout(Some(slice))?;
+            match lines.next() {
+                Err(error) if is_timeout(&error) => {
+                    if Instant::now() >= deadline || self.addresses.another_listens() {
+                        return Err(error);
+                    }
+                }
+                said => return said,
+            }
+        }
     }
 
     /// Reports and executes until the connection is lost or the node stops.
     fn serve(&mut self, connection: &Connection) -> End {
         let mut report_at = Instant::now() + connection.report_every;
+        let mut silence = connection.alive_every.map(|every| {
+            let most = if self.addresses.count() > 1 { SILENCE_MAX } else { SILENCE_ALONE_MAX };
+            Silence::new(every.saturating_mul(most), Instant::now())
+        });
         loop {
             let now = Instant::now();
+            if silence.as_mut().is_some_and(|silence| silence.is_too_long(now)) {
+                // Others come first.
+                self.addresses.pass();
+                self.addresses.begin();
+                return End::Lost("it shows no sign of life".to_owned());
+            }
             if now >= report_at {
                 let report = self.executor.report();
                 if let Err(error) = send_line(&connection.stream, &ToController::Report(report)) {
@@ -244,7 +290,14 @@ impl Keeper {
                 }
                 report_at = now + connection.report_every;
             }
-            let outcome = match self.inbox.recv_timeout(report_at.saturating_duration_since(now)) {
+            let wake_at = silence.as_ref().map_or(report_at, |silence| silence.look_at().min(report_at));
+            let event = self.inbox.recv_timeout(wake_at.saturating_duration_since(now));
+            if let (Some(silence), Ok(Event::Line(of, _))) = (&mut silence, &event)
+                && *of == connection.number
+            {
+                silence.end(Instant::now());
+            }
+            let outcome = match event {
                 Ok(Event::Line(of, FromController::Do(command))) if of == connection.number => {
                     self.executor.execute(command)
                 }

@@ -25,6 +25,9 @@ pub enum ToController {
         spaces: Vec<Pid>,
         /// How full it is.
         report: NodeReport,
+        /// It knows [`FromController::Alive`]; those of earlier releases do not.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        knows_alive: bool,
     },
     /// A node, about three times in a lease: how full it is.
     Report(NodeReport),
@@ -49,7 +52,13 @@ pub enum FromController {
         cluster: ClusterId,
         /// How long the node may be silent, in milliseconds.
         lease_ms: u64,
+        /// How long the controller is silent at most, in milliseconds: it says [`FromController::Alive`] if it has
+        /// nothing else to say. 0 if it does not, as to nodes that do not know that, and at earlier releases.
+        #[serde(default, skip_serializing_if = "is_zero")]
+        alive_every_ms: u64,
     },
+    /// To a node: the controller runs and leads.
+    Alive {},
     /// To a node: it cannot serve; or to any peer: it is not let in, or the line cannot be read. The connection is
     /// closed.
     TurnedAway {
@@ -65,4 +74,9 @@ pub enum FromController {
         /// The answer.
         answer: Answer,
     },
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_zero(number: &u64) -> bool {
+    *number == 0
 }

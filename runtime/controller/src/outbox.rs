@@ -1,20 +1,22 @@
 //! [`Outbox`]: what a peer is sent and has not taken yet, so that no peer keeps the brain.
 //!
 //! Lines are handed to a thread of the peer, which is started with the first one and waits for the socket. What waits
-//! is bounded by [`OUT_BYTES_MAX`] for a peer. For all together [`Outgoing`] counts it, and the brain cuts off the peer
+//! is bounded by [`OUT_BYTES_MAX`] for a peer. The same thread says that the controller is alive when it has had nothing
+//! to say for long ([`SignsOfLife`]), however long the brain waits for the store. For all together [`Outgoing`] counts it, and the brain cuts off the peer
 //! that has most of it. One that was closed has [`DRAIN_TIME_MAX`] for what waits, and its connection has its place
 //! among all until its thread has ended.
 
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::mpsc::{self, Receiver, Sender};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use yonder_identity::Stream;
 
 use crate::peers::Counted;
+use crate::store::TenureProbe;
 
 /// Most bytes that wait for one peer: two of the longest lines.
 pub(crate) const OUT_BYTES_MAX: usize = 8 << 20;
@@ -50,11 +52,36 @@ enum State {
     /// Nothing was sent.
     Unused,
     /// A thread writes.
-    Open(Sender<Line>),
+    Open(Sender<Order>),
     /// It writes what waits, and ends the connection.
     Closing(Instant),
     /// The connection has ended; nothing is sent any more.
     Cut,
+}
+
+/// What the thread of a peer is to do.
+#[derive(Debug)]
+enum Order {
+    /// Write this.
+    Write(Line),
+    /// Begin to show signs of life.
+    Show(SignsOfLife),
+}
+
+/// What is written to a peer to which nothing else is.
+pub(crate) struct SignsOfLife {
+    /// How long nothing is written before.
+    pub(crate) every: Duration,
+    /// The line.
+    pub(crate) bytes: Vec<u8>,
+    /// Whether the controller leads; else it shows none.
+    pub(crate) leads: TenureProbe,
+}
+
+impl std::fmt::Debug for SignsOfLife {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(formatter, "SignsOfLife every {:?}", self.every)
+    }
 }
 
 /// A line that counts for as long as it waits.
@@ -101,8 +128,15 @@ impl Outbox {
         self.all.0.fetch_add(bytes.len(), Ordering::Relaxed);
         let line = Line { bytes, waiting: Arc::clone(&self.waiting), all: self.all.clone() };
         // A thread that has ended has shut the connection down, and its reader says so.
-        let _ = lines.send(line);
+        let _ = lines.send(Order::Write(line));
         Ok(())
+    }
+
+    /// From now on shows the peer, which was sent something, that the controller lives.
+    pub(crate) fn show(&mut self, signs: SignsOfLife) {
+        if let State::Open(orders) = &self.state {
+            let _ = orders.send(Order::Show(signs));
+        }
     }
 
     /// Ends the connection now; what waits is lost.
@@ -131,7 +165,7 @@ impl Outbox {
     }
 }
 
-fn start(stream: &Stream, place: Counted) -> io::Result<Sender<Line>> {
+fn start(stream: &Stream, place: Counted) -> io::Result<Sender<Order>> {
     let (lines, inbox) = mpsc::channel();
     let stream = stream.clone();
     let writer = thread::Builder::new().name("yonder-write".to_owned()).stack_size(WRITER_STACK_BYTES);
@@ -143,9 +177,24 @@ fn start(stream: &Stream, place: Counted) -> io::Result<Sender<Line>> {
 }
 
 /// Each write waits for as long as the socket's timeout says.
-fn write_lines(mut stream: &Stream, inbox: &Receiver<Line>) {
-    for line in inbox {
-        if let Err(error) = stream.write_all(&line.bytes) {
+fn write_lines(mut stream: &Stream, inbox: &Receiver<Order>) {
+    let mut shown: Option<SignsOfLife> = None;
+    loop {
+        let order = match &shown {
+            Some(signs) => inbox.recv_timeout(signs.every),
+            None => inbox.recv().map_err(RecvTimeoutError::from),
+        };
+        let written = match (order, &shown) {
+            (Ok(Order::Write(line)), _) => stream.write_all(&line.bytes),
+            (Ok(Order::Show(signs)), _) => {
+                shown = Some(signs);
+                Ok(())
+            }
+            (Err(RecvTimeoutError::Timeout), Some(signs)) if (signs.leads)() => stream.write_all(&signs.bytes),
+            (Err(RecvTimeoutError::Timeout), _) => Ok(()),
+            (Err(RecvTimeoutError::Disconnected), _) => break,
+        };
+        if let Err(error) = written {
             tracing::warn!(%error, "a peer does not read, and is cut off");
             break;
         }

@@ -31,7 +31,7 @@ use yonder_units::Nanos;
 
 use super::announced::Announced;
 use super::tenure::Tenure;
-use super::{EtcdAccess, EtcdCertificate, EtcdTls, Leadership, Store, StoreError, Write};
+use super::{EtcdAccess, EtcdCertificate, EtcdTls, Leadership, Store, StoreError, TenureProbe, Write};
 
 /// How long the leader may be silent: the shortest lease that an etcd grants, unless its election timeout is longer
 /// than the second that it is by default.
@@ -101,12 +101,25 @@ impl EtcdStore {
         Ok(Self { place, prefix, holder, session, leader_lease, renewer: Some(renewer), announced })
     }
 
-    /// Tries until etcd has answered, or for so long that it is taken for gone.
+    fn deposed(&self) -> StoreError {
+        StoreError::Deposed { place: self.place.clone() }
+    }
+
+    /// Whether the lease is over, or was not renewed in time.
+    fn is_over(&self) -> bool {
+        self.renewer.as_ref().is_none_or(|renewer| renewer.tenure.is_over())
+    }
+
+    /// Tries until etcd has answered, or for as long as this controller may lead.
     fn patiently<T>(&mut self, mut call: impl FnMut(&mut Session) -> Result<T, CallError>) -> Result<T, StoreError> {
         let deadline = Instant::now() + COMMIT_TIMEOUT;
         loop {
             match call(&mut self.session) {
                 Ok(value) => return Ok(value),
+                Err(error) if self.is_over() => {
+                    tracing::warn!(%error, place = self.place, "etcd is lost, and another controller may lead");
+                    return Err(self.deposed());
+                }
                 Err(error) if Instant::now() >= deadline => return Err(failed(&self.place, error)),
                 Err(error) => {
                     tracing::warn!(%error, place = self.place, "trying again");
@@ -157,7 +170,7 @@ impl Store for EtcdStore {
                 session.call(async |client| client.txn(transaction).await).map(|answer| answer.succeeded())
             })?;
             if !done {
-                return Err(StoreError::Deposed { place: self.place.clone() });
+                return Err(self.deposed());
             }
         }
         Ok(())
@@ -184,8 +197,13 @@ impl Store for EtcdStore {
     fn leads(&self) -> Result<(), StoreError> {
         match &self.renewer {
             Some(renewer) if renewer.tenure.lasts(yonder_clock::boottime, CALL_TIMEOUT) => Ok(()),
-            _ => Err(StoreError::Deposed { place: self.place.clone() }),
+            _ => Err(self.deposed()),
         }
+    }
+
+    fn tenure_probe(&self) -> TenureProbe {
+        let tenure = self.renewer.as_ref().map(|renewer| Arc::clone(&renewer.tenure));
+        Arc::new(move || tenure.as_ref().is_some_and(|tenure| tenure.lasts(yonder_clock::boottime, Duration::ZERO)))
     }
 }
 

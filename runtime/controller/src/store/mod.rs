@@ -23,6 +23,7 @@ pub use without_etcd::EtcdStore;
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use yonder_identity::IdentityError;
@@ -46,7 +47,15 @@ pub trait Store: Send {
     fn leads(&self) -> Result<(), StoreError> {
         Ok(())
     }
+
+    /// Asks the same for other threads, without waiting: what is not certain is a no.
+    fn tenure_probe(&self) -> TenureProbe {
+        Arc::new(|| true)
+    }
 }
+
+/// Whether a controller leads, for threads that do not own its store.
+pub type TenureProbe = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// One write to a [`Store`].
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -127,9 +136,7 @@ pub enum StoreError {
         holder: String,
     },
     /// Another controller has taken over from this one.
-    #[error(
-        "state in {place}: another controller has taken over, because this one was silent for too long; start it again"
-    )]
+    #[error("state in {place}: another controller has taken over, because this one was silent for too long")]
     Deposed {
         /// Where the store is.
         place: String,

@@ -44,6 +44,11 @@ impl Tenure {
         self.change(|state| state.is_over = true);
     }
 
+    /// Whether [`Tenure::end`] was called.
+    pub(super) fn is_over(&self) -> bool {
+        self.state().is_over
+    }
+
     /// Whether the lease may be over at `now` as far as is known.
     pub(super) fn is_past(&self, now: Nanos) -> bool {
         self.state().until <= now

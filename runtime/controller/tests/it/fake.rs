@@ -258,6 +258,17 @@ impl Cluster {
         regions: u64,
         credential: Option<Arc<Credential>>,
     ) -> Result<NodeLink, LinkError> {
+        self.node_at(&self.address.to_string(), node, regions, credential)
+    }
+
+    /// The same, of controllers at these addresses.
+    pub(crate) fn node_at(
+        &self,
+        addresses: &str,
+        node: u64,
+        regions: u64,
+        credential: Option<Arc<Credential>>,
+    ) -> Result<NodeLink, LinkError> {
         let host = || Host { regions_max: regions, secret: 1000 + node, ..Host::default() };
         self.network.hosts().entry(url(node)).or_insert_with(host);
         let facts = Registration {
@@ -270,7 +281,7 @@ impl Cluster {
             domains: Domains::default(),
         };
         let agent = FakeAgent { node, network: self.network.clone() };
-        NodeLink::start_as(&self.address.to_string(), facts, Box::new(agent), credential)
+        NodeLink::start_as(addresses, facts, Box::new(agent), credential)
     }
 
     pub(crate) fn client(&self) -> ControllerClient {

@@ -118,5 +118,5 @@ pub(crate) fn register(node: u64, name: Option<&str>) -> ToController {
         domains: Domains::default(),
     };
     let report = NodeReport { free_bytes: REGION, ..NodeReport::default() };
-    ToController::Register { facts, cluster: None, spaces: Vec::new(), report }
+    ToController::Register { facts, cluster: None, spaces: Vec::new(), report, knows_alive: false }
 }

@@ -17,4 +17,5 @@ mod moves;
 mod roles;
 #[cfg(feature = "etcd")]
 mod secure_etcd;
+mod signs;
 mod strangers;

@@ -1,6 +1,10 @@
 //! A controller that serves nodes and clients, until it is told to end or its state cannot be kept.
+//!
+//! Of several on one etcd, one serves and the others wait. One that another has taken over from, because it stood still
+//! or did not reach etcd, ends all that it served and waits as well: it reads the state anew when it leads again.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener};
+use std::panic::{self, AssertUnwindSafe};
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -9,7 +13,8 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use yonder::units::format_bytes;
 use yonder_controller::{
-    ControllerClient, ControllerServer, EmbeddedStore, EtcdAccess, EtcdStore, Leadership, Store, StoreError,
+    ControllerClient, ControllerError, ControllerServer, EmbeddedStore, EtcdAccess, EtcdStore, Leadership, Store,
+    StoreError,
 };
 use yonder_identity::{Credential, Role};
 use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Sample, Tenant};
@@ -31,6 +36,16 @@ enum Event {
     Stop,
     /// This controller leads, or never will.
     Leads(Result<Box<EtcdStore>, StoreError>),
+    /// It does not serve any more, for this reason.
+    Ended(thread::Result<Result<(), ControllerError>>),
+}
+
+/// Why a controller does not serve any more.
+enum End {
+    /// It is told to end.
+    Stopped,
+    /// Another one has taken over.
+    Deposed(StoreError),
 }
 
 pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
@@ -47,7 +62,7 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     // Before anything is waited for.
     config.check()?;
     // Of several controllers on one etcd only that which leads may be connected to.
-    let bound = if etcd.is_none() { Some(Sockets::bind(args, address)?) } else { None };
+    let mut bound = if etcd.is_none() { Some(Sockets::bind(args, address)?) } else { None };
     if let Some(user) = &user {
         // Threads that are made from here on have no more rights than this one, and what the store makes is the user's.
         user.become_for_good()?;
@@ -57,29 +72,108 @@ pub(super) fn run(args: &ServeArgs) -> anyhow::Result<()> {
     ctrlc::set_handler(move || {
         let _ = on_signal.send(Event::Stop);
     })?;
-    let Some((store, place)) = open_store(args, etcd.as_ref(), address, happens, &events)? else { return Ok(()) };
-    let sockets = bound.map_or_else(|| Sockets::bind(args, address), Ok)?;
-    let server = Arc::new(ControllerServer::start_on(sockets.listener, config, store, credential.clone())?);
-    let listens = server.address();
-    let metrics = sockets.metrics.map(|bound| serve_metrics(bound, listens, credential.clone())).transpose()?;
-    eprintln!(
-        "yonder controller: nodes and clients at tcp://{listens}, regions of {}, state in {place}; Ctrl-C ends it",
-        format_bytes(args.region_size)
-    );
-    eprintln!("yonder controller: {}", protection::of_network(&args.credential, &[listens.to_string()]));
-    if let Some(metrics) = &metrics {
-        eprintln!("yonder controller: metrics on {}", metrics.address());
-    }
-    let stopped = Arc::clone(&server);
-    thread::spawn(move || {
-        // Nothing but signals comes now.
-        while events.recv().is_ok() {
-            stopped.stop();
+    let term = Term { args, etcd, address, config, credential, happens, events };
+    let mut leadership = Leadership::Refuse;
+    loop {
+        match term.serve(bound.take(), leadership)? {
+            End::Stopped => return Ok(()),
+            End::Deposed(error) => eprintln!("yonder controller: {error}; waiting to take over"),
         }
-    });
-    server.wait()?;
-    eprintln!("yonder controller: ended; nodes go on serving, and register at the next one");
-    Ok(())
+        leadership = Leadership::Wait;
+    }
+}
+
+/// What a controller needs to serve, once or again.
+struct Term<'args> {
+    args: &'args ServeArgs,
+    etcd: Option<EtcdAccess>,
+    address: SocketAddr,
+    config: Config,
+    credential: Option<Arc<Credential>>,
+    happens: Sender<Event>,
+    events: Receiver<Event>,
+}
+
+impl Term<'_> {
+    /// Leads, and serves until it is told to end or another one leads. Nothing of it is left then.
+    fn serve(&self, bound: Option<Sockets>, leadership: Leadership) -> anyhow::Result<End> {
+        let args = self.args;
+        let Some((store, place)) = self.open_store(leadership)? else { return Ok(End::Stopped) };
+        let sockets = bound.map_or_else(|| Sockets::bind(args, self.address), Ok)?;
+        let server = match ControllerServer::start_on(sockets.listener, self.config, store, self.credential.clone()) {
+            Err(ControllerError::Store(error @ StoreError::Deposed { .. })) => return Ok(End::Deposed(error)),
+            started => Arc::new(started?),
+        };
+        let listens = server.address();
+        let metrics =
+            sockets.metrics.map(|bound| serve_metrics(bound, listens, self.credential.clone())).transpose()?;
+        eprintln!(
+            "yonder controller: nodes and clients at tcp://{listens}, regions of {}, state in {place}; Ctrl-C ends it",
+            format_bytes(args.region_size)
+        );
+        eprintln!("yonder controller: {}", protection::of_network(&args.credential, &[listens.to_string()]));
+        if let Some(metrics) = &metrics {
+            eprintln!("yonder controller: metrics on {}", metrics.address());
+        }
+        let (ends, happens) = (Arc::clone(&server), self.happens.clone());
+        thread::spawn(move || {
+            let ended = panic::catch_unwind(AssertUnwindSafe(|| ends.wait()));
+            // Its socket is closed when the other owner has dropped it.
+            drop(ends);
+            let _ = happens.send(Event::Ended(ended));
+        });
+        loop {
+            match self.events.recv()? {
+                Event::Stop => server.stop(),
+                Event::Leads(_) => {}
+                Event::Ended(Err(cause)) => panic::resume_unwind(cause),
+                Event::Ended(Ok(Err(ControllerError::Store(error @ StoreError::Deposed { .. })))) => {
+                    return Ok(End::Deposed(error));
+                }
+                Event::Ended(Ok(ended)) => {
+                    ended?;
+                    eprintln!("yonder controller: ended; nodes go on serving, and register at the next one");
+                    return Ok(End::Stopped);
+                }
+            }
+        }
+    }
+
+    /// Opens what `--state` or `--etcd` names, and says where it is. `None` if the command is told to end meanwhile.
+    fn open_store(&self, leadership: Leadership) -> anyhow::Result<Option<(Box<dyn Store>, String)>> {
+        let Some(etcd) = &self.etcd else {
+            let path = &self.args.state;
+            return Ok(Some((Box::new(EmbeddedStore::open(path)?), path.display().to_string())));
+        };
+        let store = self.lead(etcd, leadership)?;
+        Ok(store.map(|store| (store as Box<dyn Store>, format!("etcd at {}", etcd.endpoints.join(",")))))
+    }
+
+    /// Waits until this controller leads in etcd. One that has never led complains if there is none.
+    fn lead(&self, etcd: &EtcdAccess, leadership: Leadership) -> anyhow::Result<Option<Box<EtcdStore>>> {
+        let name = format!("at {}, process {}", self.address, std::process::id());
+        if leadership == Leadership::Refuse {
+            match EtcdStore::open(etcd, ETCD_PREFIX, &name, leadership) {
+                Err(StoreError::Taken { holder, .. }) => {
+                    eprintln!("yonder controller: the controller {holder} leads; waiting to take over");
+                }
+                other => return other.map(|store| Some(Box::new(store))).map_err(|error| without_etcd(etcd, error)),
+            }
+        }
+        let (etcd, happens) = (etcd.clone(), self.happens.clone());
+        thread::spawn(move || {
+            let opened = wait_to_lead(&etcd, &name);
+            let _ = happens.send(Event::Leads(opened.map(Box::new)));
+        });
+        loop {
+            match self.events.recv()? {
+                Event::Stop => return Ok(None),
+                Event::Leads(opened) => return Ok(Some(opened?)),
+                // Of the last time that it served.
+                Event::Ended(_) => {}
+            }
+        }
+    }
 }
 
 /// What a controller listens on.
@@ -92,46 +186,6 @@ impl Sockets {
     fn bind(args: &ServeArgs, address: SocketAddr) -> anyhow::Result<Self> {
         let listener = ControllerServer::bind(address)?;
         Ok(Self { listener, metrics: args.metrics.as_deref().map(yonder_metrics::bind).transpose()? })
-    }
-}
-
-/// Opens what `--state` or `--etcd` names, and says where it is. `None` if the command is told to end meanwhile.
-fn open_store(
-    args: &ServeArgs,
-    etcd: Option<&EtcdAccess>,
-    address: SocketAddr,
-    happens: Sender<Event>,
-    events: &Receiver<Event>,
-) -> anyhow::Result<Option<(Box<dyn Store>, String)>> {
-    let Some(etcd) = etcd else {
-        return Ok(Some((Box::new(EmbeddedStore::open(&args.state)?), args.state.display().to_string())));
-    };
-    let name = format!("at {address}, process {}", std::process::id());
-    let store = lead(etcd, name, happens, events)?;
-    Ok(store.map(|store| (store as Box<dyn Store>, format!("etcd at {}", etcd.endpoints.join(",")))))
-}
-
-/// Waits until this controller, called `name`, leads in etcd.
-fn lead(
-    etcd: &EtcdAccess,
-    name: String,
-    happens: Sender<Event>,
-    events: &Receiver<Event>,
-) -> anyhow::Result<Option<Box<EtcdStore>>> {
-    match EtcdStore::open(etcd, ETCD_PREFIX, &name, Leadership::Refuse) {
-        Err(StoreError::Taken { holder, .. }) => {
-            eprintln!("yonder controller: the controller {holder} leads; waiting to take over");
-        }
-        other => return other.map(|store| Some(Box::new(store))).map_err(|error| without_etcd(etcd, error)),
-    }
-    let etcd = etcd.clone();
-    thread::spawn(move || {
-        let opened = wait_to_lead(&etcd, &name);
-        let _ = happens.send(Event::Leads(opened.map(Box::new)));
-    });
-    match events.recv()? {
-        Event::Stop => Ok(None),
-        Event::Leads(opened) => Ok(Some(opened?)),
     }
 }
 

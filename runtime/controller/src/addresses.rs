@@ -1,0 +1,157 @@
+//! [`Addresses`]: where controllers may be, of which one leads and so can be connected to.
+//!
+//! One that stands still can be connected to as well, for its system goes on. So while it is waited for an answer, it is
+//! looked whether another one listens ([`Addresses::another_listens`]). That is then asked; the one that was silent is
+//! asked again once the others have had their turn, for it may only have been slow.
+
+use std::collections::{BTreeSet, VecDeque};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::time::Duration;
+
+/// How often it is looked whether another one listens.
+pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long another one may take to be connected to when it is looked for.
+const LOOK_TIME_MAX: Duration = Duration::from_millis(50);
+/// How long connecting may take in the first round, where there are others; twice as long in each further one.
+const CONNECT_TIME_MIN: Duration = Duration::from_secs(1);
+
+/// Addresses, the best one first.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(crate) struct Addresses {
+    all: VecDeque<String>,
+    /// Those that others were preferred to because they said nothing.
+    silent: BTreeSet<String>,
+    /// How many have failed.
+    failed: usize,
+}
+
+impl Addresses {
+    /// Those in a text, which commas separate.
+    pub(crate) fn parse(text: &str) -> Self {
+        let all = text.split(',').map(|address| address.trim().to_owned()).collect();
+        Self { all, silent: BTreeSet::new(), failed: 0 }
+    }
+
+    /// How many there are.
+    pub(crate) fn count(&self) -> usize {
+        self.all.len()
+    }
+
+    /// The one to try now.
+    pub(crate) fn first(&self) -> &str {
+        &self.all[0]
+    }
+
+    /// All, the way they are typed.
+    pub(crate) fn text(&self) -> String {
+        self.all.iter().map(String::as_str).collect::<Vec<_>>().join(",")
+    }
+
+    /// Begins to try them, from the one that was good last.
+    pub(crate) fn begin(&mut self) {
+        (self.silent, self.failed) = (BTreeSet::new(), 0);
+    }
+
+    /// Begins another round, in which all are asked again.
+    pub(crate) fn begin_round(&mut self) {
+        self.silent = BTreeSet::new();
+    }
+
+    /// The first one has failed: the next one is to be tried.
+    pub(crate) fn pass(&mut self) {
+        self.failed += 1;
+        self.all.rotate_left(1);
+    }
+
+    /// How many have not failed since all of them had.
+    pub(crate) fn left_in_round(&self) -> usize {
+        self.count() - self.failed % self.count()
+    }
+
+    /// How long connecting may take where `left` is left: less where there are others to try.
+    pub(crate) fn connect_time(&self, left: Duration) -> Duration {
+        if self.count() == 1 {
+            return left;
+        }
+        let rounds = u32::try_from(self.failed / self.count()).unwrap_or(u32::MAX);
+        left.min(CONNECT_TIME_MIN.saturating_mul(2_u32.saturating_pow(rounds)))
+    }
+
+    /// Whether another one can be connected to than the first, which says nothing; that one is the next then. None that
+    /// has been silent itself counts.
+    pub(crate) fn another_listens(&mut self) -> bool {
+        let is_silent = |address: &String| self.silent.contains(address);
+        let others = (1..self.count()).filter(|place| !is_silent(&self.all[*place]));
+        let Some(place) = others.into_iter().find(|place| listens(&self.all[*place])) else { return false };
+        self.silent.insert(self.all[0].clone());
+        let found = self.all.remove(place).expect("it is one of them");
+        self.all.insert(1, found);
+        true
+    }
+}
+
+fn listens(address: &str) -> bool {
+    let Ok(mut candidates) = address.to_socket_addrs() else { return false };
+    candidates.any(|candidate| TcpStream::connect_timeout(&candidate, LOOK_TIME_MAX).is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    fn listener() -> (TcpListener, String) {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        (listener, address)
+    }
+
+    /// Where nothing listens.
+    fn nowhere() -> String {
+        listener().1
+    }
+
+    #[test]
+    fn another_one_that_listens_is_next_and_the_silent_one_has_its_turn_after_it() {
+        let ((_silent, a), b, (_leads, c)) = (listener(), nowhere(), listener());
+        let mut addresses = Addresses::parse(&format!("{a}, {b},{c}"));
+        assert!(addresses.another_listens());
+        assert_eq!(addresses.first(), a);
+        addresses.pass();
+        assert_eq!(addresses.first(), c);
+        // Two that are silent are not asked in turn without end.
+        assert!(!addresses.another_listens());
+        addresses.pass();
+        addresses.pass();
+        assert_eq!(addresses.first(), a);
+        addresses.begin();
+        assert!(addresses.another_listens());
+    }
+
+    #[test]
+    fn where_no_other_listens_the_first_is_waited_for() {
+        let ((_silent, a), b) = (listener(), nowhere());
+        for text in [a.clone(), format!("{a},{b}")] {
+            let mut addresses = Addresses::parse(&text);
+            assert!(!addresses.another_listens());
+            assert_eq!((addresses.first(), addresses.text()), (&*a, text));
+        }
+    }
+
+    #[test]
+    fn connecting_takes_little_where_there_are_others_and_more_in_each_round() {
+        let minute = Duration::from_secs(60);
+        assert_eq!(Addresses::parse("a:1").connect_time(minute), minute);
+        let mut two = Addresses::parse("a:1,b:1");
+        let mut times = Vec::new();
+        for _ in 0..6 {
+            times.push((two.left_in_round(), two.connect_time(minute).as_secs()));
+            two.pass();
+        }
+        assert_eq!(times, [(2, 1), (1, 1), (2, 2), (1, 2), (2, 4), (1, 4)]);
+        assert_eq!(two.connect_time(Duration::from_millis(1)), Duration::from_millis(1));
+        (0..1000).for_each(|_| two.pass());
+        assert_eq!(two.connect_time(minute), minute);
+    }
+}
