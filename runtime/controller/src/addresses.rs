@@ -1,12 +1,13 @@
 //! [`Addresses`]: where controllers may be, of which one leads and so can be connected to.
 //!
-//! One that stands still can be connected to as well, for its system goes on. So while it is waited for an answer, it is
-//! looked whether another one listens ([`Addresses::another_listens`]). That is then asked; the one that was silent is
-//! asked again once the others have had their turn, for it may only have been slow.
+//! One that stands still can be connected to as well, for its system goes on. So while it is waited for an answer, it
+//! is looked whether another one listens ([`Addresses::another_listens`]). That is then asked; the one that was silent
+//! is asked again once the others have had their turn, for it may only have been slow. Until it answers, or does not
+//! listen any more, or some time has passed, no other is left for it.
 
-use std::collections::{BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::net::{TcpStream, ToSocketAddrs};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How often it is looked whether another one listens.
 pub(crate) const LOOK_EVERY: Duration = Duration::from_millis(250);
@@ -15,12 +16,15 @@ const LOOK_TIME_MAX: Duration = Duration::from_millis(50);
 /// How long connecting may take in the first round, where there are others; twice as long in each further one.
 const CONNECT_TIME_MIN: Duration = Duration::from_secs(1);
 
+/// How long one that was silent is taken to be so.
+const SILENT_TIME_MAX: Duration = Duration::from_secs(10);
+
 /// Addresses, the best one first.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct Addresses {
     all: VecDeque<String>,
-    /// Those that others were preferred to because they said nothing.
-    silent: BTreeSet<String>,
+    /// Those that others were preferred to because they said nothing, and that have not answered since; and when.
+    silent: BTreeMap<String, Instant>,
     /// How many have failed.
     failed: usize,
 }
@@ -29,7 +33,7 @@ impl Addresses {
     /// Those in a text, which commas separate.
     pub(crate) fn parse(text: &str) -> Self {
         let all = text.split(',').map(|address| address.trim().to_owned()).collect();
-        Self { all, silent: BTreeSet::new(), failed: 0 }
+        Self { all, silent: BTreeMap::new(), failed: 0 }
     }
 
     /// How many there are.
@@ -49,12 +53,20 @@ impl Addresses {
 
     /// Begins to try them, from the one that was good last.
     pub(crate) fn begin(&mut self) {
-        (self.silent, self.failed) = (BTreeSet::new(), 0);
+        self.failed = 0;
     }
 
-    /// Begins another round, in which all are asked again.
-    pub(crate) fn begin_round(&mut self) {
-        self.silent = BTreeSet::new();
+    /// The first one has answered, or has said that it does not.
+    pub(crate) fn answered(&mut self) {
+        let Self { all, silent, .. } = self;
+        silent.remove(&all[0]);
+    }
+
+    /// The first one is silent: the others are to be tried before it.
+    pub(crate) fn pass_silent(&mut self) {
+        self.silent.insert(self.all[0].clone(), Instant::now());
+        self.begin();
+        self.all.rotate_left(1);
     }
 
     /// The first one has failed: the next one is to be tried.
@@ -78,15 +90,19 @@ impl Addresses {
     }
 
     /// Whether another one can be connected to than the first, which says nothing; that one is the next then. None that
-    /// has been silent itself counts.
+    /// is silent itself counts.
     pub(crate) fn another_listens(&mut self) -> bool {
-        let is_silent = |address: &String| self.silent.contains(address);
-        let others = (1..self.count()).filter(|place| !is_silent(&self.all[*place]));
-        let Some(place) = others.into_iter().find(|place| listens(&self.all[*place])) else { return false };
-        self.silent.insert(self.all[0].clone());
-        let found = self.all.remove(place).expect("it is one of them");
-        self.all.insert(1, found);
-        true
+        for place in 1..self.count() {
+            if !listens(&self.all[place]) {
+                self.silent.remove(&self.all[place]);
+            } else if self.silent.get(&self.all[place]).is_none_or(|since| since.elapsed() >= SILENT_TIME_MAX) {
+                self.silent.insert(self.all[0].clone(), Instant::now());
+                let found = self.all.remove(place).expect("it is one of them");
+                self.all.insert(1, found);
+                return true;
+            }
+        }
+        false
     }
 }
 
@@ -120,12 +136,28 @@ mod tests {
         assert_eq!(addresses.first(), a);
         addresses.pass();
         assert_eq!(addresses.first(), c);
-        // Two that are silent are not asked in turn without end.
+        // One that is slow is not left for one that is silent, in this attempt or a later one.
+        assert!(!addresses.another_listens());
+        addresses.begin();
         assert!(!addresses.another_listens());
         addresses.pass();
         addresses.pass();
         assert_eq!(addresses.first(), a);
-        addresses.begin();
+        addresses.answered();
+        addresses.pass_silent();
+        assert_eq!(addresses.first(), c);
+        assert!(!addresses.another_listens());
+    }
+
+    #[test]
+    fn one_that_was_silent_counts_again_once_it_has_not_listened() {
+        let ((silent, a), (_leads, b)) = (listener(), listener());
+        let mut addresses = Addresses::parse(&format!("{a},{b}"));
+        addresses.pass_silent();
+        assert!(!addresses.another_listens());
+        drop(silent);
+        assert!(!addresses.another_listens());
+        let _leads = TcpListener::bind(&a).unwrap();
         assert!(addresses.another_listens());
     }
 

@@ -335,8 +335,10 @@ impl ControllerClient {
             let left = deadline.saturating_duration_since(Instant::now()) / others;
             let was_kept = self.connection.is_some();
             match self.ask_once(request, left.max(ATTEMPT_MIN)) {
-                Ok(Answer::Refused(refusal)) => return Err(refusal.into()),
-                Ok(answer) => return Ok(answer),
+                Ok(answer) => {
+                    self.addresses.answered();
+                    return if let Answer::Refused(refusal) = answer { Err(refusal.into()) } else { Ok(answer) };
+                }
                 Err(DialError::Refused(cause)) => {
                     self.connection = None;
                     refusals += 1;
@@ -351,6 +353,9 @@ impl ControllerClient {
                     if was_kept && !is_timeout(&error) && Instant::now() < deadline {
                         // It may have been closed because it was idle.
                         continue;
+                    }
+                    if !is_timeout(&error) {
+                        self.addresses.answered();
                     }
                     // Perhaps another one leads now: also for who asks next.
                     self.addresses.pass();

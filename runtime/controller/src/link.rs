@@ -1,8 +1,8 @@
 //! [`NodeLink`]: a node's connection to its controller, kept by one thread for as long as the node runs.
 //!
 //! The thread registers, reports three times in a lease, executes commands, and connects again when the connection is
-//! lost, or the controller has been silent for longer than it says that it ever is ([`Silence`]). Each connection has a reader thread that ends with it. The node serves its clients whether it is connected or
-//! not.
+//! lost, or the controller has been silent for longer than it says that it ever is ([`Silence`]). Each connection has a
+//! reader thread that ends with it. The node serves its clients whether it is connected or not.
 
 use std::io;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -199,11 +199,11 @@ impl Keeper {
 
     /// Connects and registers at the first controller that takes the node; each is tried, those that say nothing last.
     fn register(&mut self) -> Result<Connection, LinkError> {
-        self.addresses.begin_round();
         loop {
             let is_last = self.addresses.left_in_round() == 1;
             match self.register_at(self.addresses.first().to_owned()) {
                 Ok(connection) => {
+                    self.addresses.answered();
                     self.addresses.begin();
                     return Ok(connection);
                 }
@@ -221,7 +221,12 @@ impl Keeper {
         let failed = |error: io::Error| unreachable(&address, &error);
         let stream = match dial(&address, self.addresses.connect_time(TIMEOUT), self.credential.as_ref()) {
             Ok(stream) => stream,
-            Err(DialError::Lost(error)) => return Err(failed(error)),
+            Err(DialError::Lost(error)) => {
+                if !is_timeout(&error) {
+                    self.addresses.answered();
+                }
+                return Err(unreachable(&address, &error));
+            }
             Err(DialError::Refused(cause)) => return Err(LinkError::TurnedAway { address, cause }),
         };
         stream.socket().set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
@@ -278,9 +283,7 @@ impl Keeper {
         loop {
             let now = Instant::now();
             if silence.as_mut().is_some_and(|silence| silence.is_too_long(now)) {
-                // Others come first.
-                self.addresses.pass();
-                self.addresses.begin();
+                self.addresses.pass_silent();
                 return End::Lost("it shows no sign of life".to_owned());
             }
             if now >= report_at {

@@ -1,10 +1,10 @@
 //! [`Outbox`]: what a peer is sent and has not taken yet, so that no peer keeps the brain.
 //!
 //! Lines are handed to a thread of the peer, which is started with the first one and waits for the socket. What waits
-//! is bounded by [`OUT_BYTES_MAX`] for a peer. The same thread says that the controller is alive when it has had nothing
-//! to say for long ([`SignsOfLife`]), however long the brain waits for the store. For all together [`Outgoing`] counts it, and the brain cuts off the peer
-//! that has most of it. One that was closed has [`DRAIN_TIME_MAX`] for what waits, and its connection has its place
-//! among all until its thread has ended.
+//! is bounded by [`OUT_BYTES_MAX`] for a peer. The same thread says that the controller is alive when it has had
+//! nothing to say for long ([`SignsOfLife`]), however long the brain waits for the store. For all together [`Outgoing`]
+//! counts it, and the brain cuts off the peer that has most of it. One that was closed has [`DRAIN_TIME_MAX`] for what
+//! waits, and its connection has its place among all until its thread has ended.
 
 use std::io::{self, Write};
 use std::sync::Arc;
