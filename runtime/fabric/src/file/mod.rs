@@ -107,6 +107,16 @@ impl FileFabric {
         self.allocations.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// As [`Fabric::release`], unless another thread has memory given now: false then. What is not there is released.
+    pub(crate) fn try_release(&self, start: RemoteAddress) -> bool {
+        let Ok(mut allocations) = self.allocations.try_lock() else { return false };
+        if let Some(bytes) = allocations.ranges.release(start.0) {
+            allocations.bytes -= bytes;
+            self.forget(start.0, bytes);
+        }
+        true
+    }
+
     /// Forgets what is at `start`.
     fn forget(&self, start: u64, bytes: u64) {
         let pages = start / PAGE_BYTES as u64..(start + bytes) / PAGE_BYTES as u64;

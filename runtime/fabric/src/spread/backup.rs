@@ -7,8 +7,8 @@
 //! no buffer is free the write waits for one. Where no node of a page answers, the file alone is read and written, and
 //! waited for.
 //!
-//! A page that is on its way to the file is being mended there, to `core/protect`: it leaves the file out until it has
-//! arrived, and what arrives counts only if the page is still the same. What does not arrive that way the mender brings.
+//! A page that is on its way to the file is being mended there, to `core/protect`: writes leave the file out
+//! until then, and what arrives counts only if the page is still the same. What does not arrive that way the mender brings.
 //!
 //! A disk that has failed once is written no more: what it alone has is still read there.
 //!
@@ -19,11 +19,12 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use yonder_mapping::Mapping;
-use yonder_protect::{MendEnd, MendTicket, Slot};
+use yonder_protect::{MendEnd, MendTicket, Place, Slot, SlotSet};
 use yonder_units::{FrameIndex, Nanos, Narrow as _};
 use yonder_wire::ErrorCode;
 
 use super::group::{Address, Entry};
+use super::lanes::Lanes;
 use super::nodes::{NODES_MAX, NodeIndex};
 use crate::areas::{Area, AreaPage};
 use crate::queue::End;
@@ -41,14 +42,19 @@ pub(super) const NODE: NodeIndex = NodeIndex(NODES_MAX);
 const LATE_MAX: usize = 256;
 /// In the name of what is posted for such a page, beside its place among them.
 const LATE: u64 = 1 << 63;
+/// A disk from which nothing was heard for so long stands still.
+const STALLED_AFTER: Nanos = 2_000_000_000;
 /// How often a link without operations is polled.
 const IDLE_POLL_INTERVAL: Nanos = 10_000_000;
 
 /// See the head of this file.
 pub(super) struct Backup {
     fabric: FileFabric,
+    /// Those that have left pages.
     links: AtomicU64,
     has_failed: AtomicBool,
+    /// That it has was said.
+    is_told: AtomicBool,
     /// Groups whose memory was released: what was written to the file may be under way.
     released: Mutex<Vec<Arc<Area<Entry>>>>,
 }
@@ -57,11 +63,22 @@ pub(super) struct Backup {
 pub(super) struct FileLink {
     backup: Arc<Backup>,
     queue: Box<dyn QueuePair>,
+    /// It has left a page.
+    leaves: bool,
     ended: Vec<Completion>,
     late: Box<[Option<Late>]>,
     /// Places there without a page.
     free: Vec<u16>,
+    /// When something has arrived last, or pages began to be on their way.
+    moved_at: Nanos,
     idle_poll_at: Nanos,
+}
+
+/// The slots that an operation waits for.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Waits {
+    ToRead(SlotSet),
+    ToWrite(SlotSet),
 }
 
 /// What became of a page that is to go to the file.
@@ -85,16 +102,17 @@ impl Backup {
     /// In a file without a name in a folder.
     pub(super) fn open(folder: &Path) -> Result<Self, FabricError> {
         let fabric = FileFabric::open(&format!("file://{}", folder.display()))?;
-        let (has_failed, released) = (AtomicBool::new(false), Mutex::default());
-        Ok(Self { fabric, links: AtomicU64::new(0), has_failed, released })
+        let ([has_failed, is_told], released) = ([false; 2].map(AtomicBool::new), Mutex::default());
+        Ok(Self { fabric, links: AtomicU64::new(0), has_failed, is_told, released })
     }
 
     pub(super) fn link(self: &Arc<Self>, module: Module, frames: Arc<Mapping>) -> Result<FileLink, FabricError> {
         let queue = self.fabric.queue_pair(module, frames)?;
-        self.links.fetch_add(1, Ordering::Relaxed);
         Ok(FileLink {
             backup: Arc::clone(self),
             queue,
+            leaves: false,
+            moved_at: 0,
             ended: Vec::with_capacity(QUEUE_DEPTH_MAX),
             late: (0..LATE_MAX).map(|_| None).collect(),
             free: (0..LATE_MAX.narrow_u16()).collect(),
@@ -104,6 +122,9 @@ impl Backup {
 
     /// Puts a place in the file into a group.
     pub(super) fn give_to(&self, entry: &Entry) -> Result<(), FabricError> {
+        if self.has_failed() {
+            return Ok(());
+        }
         let start = self.fabric.allocate(entry.bytes())?;
         assert!(entry.adopt(SLOT, None, Address { node: NODE, start: start.0 }), "nobody else knows it");
         Ok(())
@@ -124,12 +145,10 @@ impl Backup {
     pub(super) fn bury(&self, is_mended: impl Fn(&Arc<Area<Entry>>) -> bool) {
         let mut released = self.released.lock().unwrap_or_else(PoisonError::into_inner);
         released.retain(|area| {
-            let stays = is_mended(area) || area.table.late() > 0;
-            if let Some(kept) = area.table.kept().find(|kept| !stays && kept.region.is_none()) {
-                // What cannot be given back ends with the file.
-                let _ = self.fabric.release(RemoteAddress(kept.address.start));
-            }
-            stays
+            let is_used = is_mended(area) || area.table.late() > 0;
+            let kept = area.table.kept().find(|kept| kept.region.is_none());
+            // It is tried again where another thread has memory given.
+            is_used || kept.is_some_and(|kept| !self.fabric.try_release(RemoteAddress(kept.address.start)))
         });
     }
 
@@ -143,8 +162,14 @@ impl Backup {
         self.links.load(Ordering::Relaxed) * LATE_MAX as u64
     }
 
-    fn fail(&self) {
-        if !self.has_failed.swap(true, Ordering::AcqRel) {
+    /// The disk has refused something, or has something else than was written.
+    pub(super) fn fail(&self) {
+        self.has_failed.store(true, Ordering::Release);
+    }
+
+    /// Says once that it has failed.
+    pub(super) fn tell_failure(&self) {
+        if self.has_failed() && !self.is_told.swap(true, Ordering::AcqRel) {
             tracing::warn!(file = self.fabric.url(), "the disk has failed: pages are at nodes alone from now on");
         }
     }
@@ -162,22 +187,32 @@ impl FileLink {
     /// Takes a page that a node has, and that the file is to have too, from a frame, which is free then.
     pub(super) fn leave(&mut self, at: &AreaPage<Entry>, from: FrameIndex, now: Nanos) -> Left {
         let (entry, group) = (&at.area.table, &at.area.table.group);
-        let is_used = group.view().live().contains(SLOT) && !self.backup.has_failed();
-        let current = group.look(at.page).current();
+        let view = group.view();
+        let is_used = view.live().contains(SLOT) && !self.backup.has_failed();
+        let current = group.look(at.page).current() & view.readable();
         if current.is_empty() {
             return Left::Lost;
         }
         if !is_used || current.contains(SLOT) {
             return Left::Taken;
         }
-        let Some(place) = self.free.last().copied() else { return Left::Later };
-        let Some(ticket) = group.begin_mend(at.page, SLOT) else { return Left::Later };
+        // A disk that stands still stops nobody: the mender brings the page once it goes on.
+        let is_stalled = self.has_late() && now.saturating_sub(self.moved_at) > STALLED_AFTER;
+        let later = if is_stalled { Left::Taken } else { Left::Later };
+        let Some(place) = self.free.last().copied() else { return later };
+        let Some(ticket) = group.begin_mend(at.page, SLOT) else { return later };
         let to = entry.address(ticket.to()).map(|address| entry.page_at(address, at.page));
         let id = WorkId(LATE | u64::from(place));
         let write = to.map(|to| PageWrite { to, from, vector: Vector::WHOLE });
         if write.is_none_or(|write| self.queue.post_write_vector(id, write, now).is_err()) {
             group.end_mend(&ticket, MendEnd::Failed);
-            return Left::Later;
+            return later;
+        }
+        if !self.has_late() {
+            self.moved_at = now;
+        }
+        if !std::mem::replace(&mut self.leaves, true) {
+            self.backup.links.fetch_add(1, Ordering::Relaxed);
         }
         self.free.pop();
         entry.count_late(1);
@@ -198,16 +233,18 @@ impl FileLink {
         }
     }
 
-    pub(super) fn take_ended(&mut self) -> Option<(WorkId, End)> {
+    /// The next operation that has ended. Whether the disk has failed is for the caller to say if it has refused one.
+    pub(super) fn take_ended(&mut self, now: Nanos) -> Option<(WorkId, End)> {
         loop {
             let Completion { id, status } = self.ended.pop()?;
             let is_done = status == Status::Done;
-            if !is_done {
-                self.backup.fail();
-            }
             if id.0 & LATE == 0 {
                 return Some((id, if is_done { End::Done } else { End::Refused(ErrorCode::System) }));
             }
+            if !is_done {
+                self.backup.fail();
+            }
+            self.moved_at = now;
             self.arrive(id, if is_done { MendEnd::Done } else { MendEnd::Failed });
         }
     }
@@ -227,13 +264,45 @@ impl FileLink {
 
     /// As [`QueuePair::next_poll`]: what is on its way is known to have arrived by a poll.
     pub(super) fn next_poll(&self) -> Nanos {
-        if self.free.len() < LATE_MAX { 0 } else { self.queue.next_poll() }
+        if self.has_late() { 0 } else { self.queue.next_poll() }
+    }
+
+    /// Whether pages are on their way.
+    pub(super) fn has_late(&self) -> bool {
+        self.free.len() < LATE_MAX
+    }
+}
+
+impl Lanes {
+    /// Whether a read, or a write, of a page is better begun anew at the file: it waits for places of which no node
+    /// answers.
+    pub(super) fn wants_file(&self, at: &AreaPage<Entry>, waits: Waits, place: impl Fn(Slot) -> Place) -> bool {
+        let (entry, group) = (&at.area.table, &at.area.table.group);
+        let (Waits::ToRead(waiting) | Waits::ToWrite(waiting)) = waits;
+        if !self.can_use_file() || waiting.is_empty() || waiting.contains(SLOT) {
+            return false;
+        }
+        let (view, word) = (group.view(), group.look(at.page));
+        let is_there = match waits {
+            Waits::ToRead(_) => (word.current() & view.readable()).contains(SLOT),
+            Waits::ToWrite(_) => {
+                view.live().contains(SLOT) && word.mended() != Some(SLOT) && !word.unsettled().contains(SLOT)
+            }
+        };
+        is_there && self.up(entry, waiting, place).is_empty()
     }
 }
 
 impl Drop for FileLink {
-    /// What is on its way is given up, and never lands: the mender brings it.
+    /// What is on its way arrives, if the disk does not stand still; else it is given up, and the mender brings it.
     fn drop(&mut self) {
+        let end = yonder_clock::now().saturating_add(STALLED_AFTER);
+        while self.has_late() && yonder_clock::now() < end {
+            let now = yonder_clock::now();
+            self.poll(now);
+            while self.take_ended(now).is_some() {}
+            std::thread::yield_now();
+        }
         for place in 0..LATE_MAX {
             if self.late[place].is_some() {
                 let id = WorkId(LATE | place as u64);
@@ -241,6 +310,6 @@ impl Drop for FileLink {
                 self.arrive(id, MendEnd::Failed);
             }
         }
-        self.backup.links.fetch_sub(1, Ordering::Relaxed);
+        self.backup.links.fetch_sub(self.leaves.into(), Ordering::Relaxed);
     }
 }

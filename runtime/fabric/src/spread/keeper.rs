@@ -113,6 +113,7 @@ impl Keeper {
         let mut is_amiss = false;
         for kept in entry.kept().filter(|kept| entry.address(kept.place).is_some()) {
             if kept.region.is_none() {
+                shared.backup.iter().for_each(|backup| backup.tell_failure());
                 let has_failed = shared.backup.as_ref().is_some_and(|backup| backup.has_failed());
                 is_amiss |= has_failed && give_up(shared, entry, kept, Cause::Silent);
                 continue;

@@ -84,12 +84,12 @@ impl Lanes {
         posted: Posted,
         now: Nanos,
     ) -> Option<Result<(), PostError>> {
-        if node == backup::NODE {
-            return Some(self.file.as_mut()?.post(id, posted, now));
-        }
         match posted {
             Posted::Read(_) => self.rounds.add(),
             Posted::Write(_) => self.rounds.hurry(),
+        }
+        if node == backup::NODE {
+            return Some(self.file.as_mut()?.post(id, posted, now));
         }
         let link = self.get(node)?;
         Some(link.queue.post(id, posted, link.right, now))
@@ -97,7 +97,13 @@ impl Lanes {
 
     /// As [`FileLink::leave`], if there is a file.
     pub(super) fn leave_to_file(&mut self, at: &AreaPage<Entry>, from: FrameIndex, now: Nanos) -> Left {
+        self.rounds.hurry();
         self.file.as_mut().map_or(Left::Taken, |file| file.leave(at, from, now))
+    }
+
+    /// Whether pages are on their way to a file.
+    pub(super) fn has_late(&self) -> bool {
+        self.file.as_ref().is_some_and(FileLink::has_late)
     }
 
     /// Withdraws what was posted at a node.
@@ -138,7 +144,7 @@ impl Lanes {
             }
             Some(ended)
         });
-        at_node.or_else(|| self.file.as_mut()?.take_ended())
+        at_node.or_else(|| self.file.as_mut()?.take_ended(now))
     }
 
     /// Whether a node answers in time, as far as is known here.
@@ -161,6 +167,16 @@ impl Lanes {
         let up = self.up(entry, slots, place);
         let at_nodes = if self.file.is_some() { up - backup::SLOT.into() } else { up };
         if at_nodes.is_empty() { up } else { at_nodes }
+    }
+
+    /// Whether there is a file that has not failed.
+    pub(super) fn can_use_file(&self) -> bool {
+        self.file.as_ref().is_some_and(FileLink::is_up)
+    }
+
+    /// That of some slots which is a file's.
+    pub(super) fn of_file(&self, slots: SlotSet) -> SlotSet {
+        if self.file.is_some() { slots & backup::SLOT.into() } else { SlotSet::NONE }
     }
 
     /// As [`crate::QueuePair::next_poll`].

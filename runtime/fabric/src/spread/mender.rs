@@ -14,6 +14,7 @@ use yonder_protect::mend::{Next, Plan, Progress, Rate};
 use yonder_protect::{Group, MendEnd, MendTicket, Read, ReadNext, ReadTicket, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{Nanos, Narrow};
 
+use super::backup;
 use super::group::Entry;
 use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::NodeIndex;
@@ -106,7 +107,7 @@ impl Mender {
     pub(super) fn new(shared: &Arc<Shared>) -> Result<Self, FabricError> {
         let shares = Shares::new(shared.code(), DEPTH, 1)?;
         let frames = || Arc::clone(shares.frames());
-        let file = shared.backup.as_ref().map(|backup| backup.link(Module::WriteBack, frames())).transpose()?;
+        let file = shared.backup.as_ref().map(|backup| backup.link(Module::Fault, frames())).transpose()?;
         Ok(Self {
             shared: Arc::clone(shared),
             lanes: Lanes::new(shared.nodes.inbox(frames()), file, 1),
@@ -227,7 +228,8 @@ impl Mender {
         let up = |group: usize| {
             let entry = &groups[group].0.table;
             let view = entry.group.view();
-            lanes.up(entry, view.readable(), |slot| view.place(slot))
+            // A file that has failed is read still for what it alone has.
+            lanes.up(entry, view.readable(), |slot| view.place(slot)) | lanes.of_file(view.retiring())
         };
         match self.plan.next(groups, up, WORDS_PER_STEP) {
             Next::Job(job) => {
@@ -309,6 +311,17 @@ impl Mender {
         let entry = &mend.at.area.table;
         if end != End::Done {
             self.shared.doubt(entry, slot.into());
+            let counts = match &mend.course {
+                Course::Reading(read, _) => entry.group.read_counts(&read.ticket(), slot),
+                Course::Writing(_) => true,
+            };
+            if counts {
+                self.shared.file_refused(slot);
+            }
+            if slot == backup::SLOT {
+                // It would be the next one again.
+                self.rest_until = now + REST_NANOS;
+            }
         }
         match (&mut mend.course, end) {
             (Course::Reading(read, _), end) => {
@@ -362,7 +375,13 @@ impl Mender {
 
     fn give_up_late(&mut self, now: Nanos) {
         for place in 0..DEPTH {
-            let is_late = self.under_way[place].as_ref().is_some_and(|mend| now >= mend.begun.saturating_add(SILENCE));
+            // What a disk has ends, and one that is busy is not helped by more of it.
+            let is_at_node = |mend: &Mend| match &mend.course {
+                Course::Reading(read, nodes) => read.waiting().iter().any(|slot| nodes[slot.index()] != backup::NODE),
+                Course::Writing(node) => *node != backup::NODE,
+            };
+            let is_late = |mend: &Mend| is_at_node(mend) && now >= mend.begun.saturating_add(SILENCE);
+            let is_late = self.under_way[place].as_ref().is_some_and(is_late);
             if !is_late {
                 continue;
             }

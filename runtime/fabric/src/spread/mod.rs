@@ -131,6 +131,11 @@ impl Shared {
         self.protection.wanted() - u8::from(self.backup.is_some())
     }
 
+    /// A place has refused something that it should have done: a file is used no more then.
+    fn file_refused(&self, slot: Slot) {
+        self.backup.iter().filter(|_| slot == backup::SLOT).for_each(|backup| backup.fail());
+    }
+
     /// Those of some slots that are for places at nodes.
     fn of_nodes(&self, slots: SlotSet) -> SlotSet {
         if self.backup.is_some() { slots - backup::SLOT.into() } else { slots }
@@ -415,6 +420,12 @@ impl Fabric for SpreadFabric {
             }
         }
         Ok(())
+    }
+
+    fn loses_operations(&self) -> bool {
+        // The kernel ends every transfer of a disk, and one that is busy is not helped by more of them; lanes repeat
+        // what the network loses.
+        self.shared.backup.is_none()
     }
 
     fn space(&self) -> Option<Credentials> {

@@ -21,7 +21,7 @@ use yonder_protect::{
 };
 use yonder_units::{FrameIndex, Nanos, Narrow};
 
-use super::backup::Left;
+use super::backup::{Left, Waits};
 use super::group::Entry;
 use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::{NodeIndex, may_have_moved};
@@ -308,6 +308,9 @@ impl SpreadQueuePair {
         }
         let step = match operation.course {
             Course::Read(mut read) => {
+                if end != End::Done && entry.group.read_counts(&read.ticket(), slot) {
+                    self.shared.file_refused(slot);
+                }
                 let step = if end == End::Done {
                     read.waited(slot, now).into_iter().for_each(|span| self.delay.took(span));
                     read.answered(&entry.group, slot)
@@ -326,6 +329,9 @@ impl SpreadQueuePair {
             // Soon, where it is by then.
             Course::Write(write, again) if has_moved => Step::On(Course::Write(write, again | slot.into())),
             Course::Write(mut write, again) => {
+                if end != End::Done {
+                    self.shared.file_refused(slot);
+                }
                 let step = match end {
                     End::Done => write.acknowledged(slot),
                     End::Refused(_) => write.failed(slot, Landing::Never),
@@ -377,7 +383,12 @@ impl SpreadQueuePair {
                 Course::Leaving => self.leave_to_file(&operation, now),
                 Course::Read(mut read) => {
                     let up = self.lanes.up_first(entry, read.ticket().slots(), |slot| read.place(slot));
-                    let step = read.look(&entry.group, up, now, &mut self.budget);
+                    let waits = Waits::ToRead(read.waiting());
+                    let step = if self.lanes.wants_file(&operation.at, waits, |slot| read.place(slot)) {
+                        ReadStep { cancel: read.give_up(), then: ReadNext::Again }
+                    } else {
+                        read.look(&entry.group, up, now, &mut self.budget)
+                    };
                     let goes_on = self.go_on_reading(at, &operation, read, step, now);
                     if let (ReadNext::Ask(slots), Step::On(Course::Read(read))) = (step.then, &goes_on)
                         && !(read.waiting() & slots).is_empty()
@@ -388,8 +399,11 @@ impl SpreadQueuePair {
                 }
                 Course::Write(mut write, again) => {
                     let up = self.lanes.up(entry, write.waiting(), |slot| write.place(slot));
-                    let step = write.look(&entry.group, up);
+                    let waits = Waits::ToWrite(write.waiting());
+                    let is_anew = self.lanes.wants_file(&operation.at, waits, |slot| write.place(slot));
+                    let step = if is_anew { write.abandon() } else { write.look(&entry.group, up) };
                     match self.go_on_writing(at, &operation, (write, again), step, now) {
+                        Step::Ended(_) if is_anew => Step::On(Course::Waiting(now)),
                         Step::On(Course::Write(write, again)) if !again.is_empty() => {
                             self.send(at, &operation, write, again, now)
                         }

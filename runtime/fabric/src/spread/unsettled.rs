@@ -27,13 +27,13 @@ pub(super) struct Orphan {
 }
 
 impl Orphan {
-    /// Looks whether something may still land. False if nothing may.
+    /// Looks whether something may still land, or is on its way to a file. False if nothing is.
     pub(super) fn poll(&mut self, now: Nanos, pid: u32) -> bool {
         self.lanes.poll(now);
         // Nobody waits for them; but what is on its way to a file ends here.
         while self.lanes.take_ended(now).is_some() {}
         self.unsettled.settle(&self.lanes, pid);
-        !self.unsettled.is_empty()
+        !self.unsettled.is_empty() || self.lanes.has_late()
     }
 }
 

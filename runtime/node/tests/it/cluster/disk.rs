@@ -81,9 +81,15 @@ fn what_is_late_when_its_node_is_lost_is_not() {
             assert!(late <= late_max, "{late} pages are late");
             most = most.max(late);
         }
-        // What was written last is on its way to the disk.
+        // What was written last is on its way to the disk, and there in a moment.
         drop(node);
-        pages().for_each(|index| check(&mut client, start, index, round));
+        for index in pages() {
+            until("it is on the disk", || {
+                let id = client.read(page(start, index), 0);
+                (client.finish(1)[&id] == Status::Done).then_some(())
+            });
+            check(&mut client, start, index, round);
+        }
         node = scene.node(96);
         until("another node has every page", || {
             client.poll();
