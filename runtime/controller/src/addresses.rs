@@ -6,6 +6,7 @@
 //! listen any more, or some time has passed, no other is left for it.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::io;
 use std::net::{TcpStream, ToSocketAddrs};
 use std::time::{Duration, Instant};
 
@@ -16,6 +17,8 @@ const LOOK_TIME_MAX: Duration = Duration::from_millis(50);
 /// How long connecting may take in the first round, where there are others; twice as long in each further one.
 const CONNECT_TIME_MIN: Duration = Duration::from_secs(1);
 
+/// The longest, of one that was silent.
+const CONNECT_TIME_OF_SILENT_MAX: Duration = Duration::from_secs(2);
 /// How long one that was silent is taken to be so.
 const SILENT_TIME_MAX: Duration = Duration::from_secs(10);
 
@@ -62,9 +65,14 @@ impl Addresses {
         silent.remove(&all[0]);
     }
 
+    /// The first one has said nothing for as long as it had.
+    pub(crate) fn was_silent(&mut self) {
+        self.silent.insert(self.all[0].clone(), Instant::now());
+    }
+
     /// The first one is silent: the others are to be tried before it.
     pub(crate) fn pass_silent(&mut self) {
-        self.silent.insert(self.all[0].clone(), Instant::now());
+        self.was_silent();
         self.begin();
         self.all.rotate_left(1);
     }
@@ -86,17 +94,23 @@ impl Addresses {
             return left;
         }
         let rounds = u32::try_from(self.failed / self.count()).unwrap_or(u32::MAX);
-        left.min(CONNECT_TIME_MIN.saturating_mul(2_u32.saturating_pow(rounds)))
+        let grown = CONNECT_TIME_MIN.saturating_mul(2_u32.saturating_pow(rounds));
+        // The others are to have their turns before a node's lease is over.
+        let is_silent = self.silent.contains_key(&self.all[0]);
+        left.min(if is_silent { grown.min(CONNECT_TIME_OF_SILENT_MAX) } else { grown })
     }
 
     /// Whether another one can be connected to than the first, which says nothing; that one is the next then. None that
     /// is silent itself counts.
     pub(crate) fn another_listens(&mut self) -> bool {
         for place in 1..self.count() {
-            if !listens(&self.all[place]) {
+            let listens = listens(&self.all[place]);
+            if listens == Some(false) {
                 self.silent.remove(&self.all[place]);
-            } else if self.silent.get(&self.all[place]).is_none_or(|since| since.elapsed() >= SILENT_TIME_MAX) {
-                self.silent.insert(self.all[0].clone(), Instant::now());
+            } else if listens == Some(true)
+                && self.silent.get(&self.all[place]).is_none_or(|since| since.elapsed() >= SILENT_TIME_MAX)
+            {
+                self.was_silent();
                 let found = self.all.remove(place).expect("it is one of them");
                 self.all.insert(1, found);
                 return true;
@@ -106,9 +120,23 @@ impl Addresses {
     }
 }
 
-fn listens(address: &str) -> bool {
-    let Ok(mut candidates) = address.to_socket_addrs() else { return false };
-    candidates.any(|candidate| TcpStream::connect_timeout(&candidate, LOOK_TIME_MAX).is_ok())
+/// Whether it can be connected to; None if nothing says so or otherwise.
+fn listens(address: &str) -> Option<bool> {
+    let tried = address.to_socket_addrs().ok()?.map(|at| TcpStream::connect_timeout(&at, LOOK_TIME_MAX));
+    let (mut is_refused, mut is_unknown) = (false, false);
+    for connected in tried {
+        match connected {
+            Ok(_) => return Some(true),
+            Err(error) if is_refusal(&error) => is_refused = true,
+            Err(_) => is_unknown = true,
+        }
+    }
+    (is_refused && !is_unknown).then_some(false)
+}
+
+/// Whether nothing listens there: else it may be that something does, and says nothing, or not for long.
+pub(crate) fn is_refusal(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::ConnectionRefused
 }
 
 #[cfg(test)]

@@ -284,7 +284,6 @@ impl Brain {
         if let Some(peer) = self.peers.get_mut(&id) {
             peer.node = Some(node);
         }
-        self.announce(node)?;
         let lease_ms = u64::try_from(self.lease.as_millis()).unwrap_or(u64::MAX);
         let cluster = self.controller.cluster();
         let every = ALIVE_EVERY_MAX.min(self.lease / ALIVE_PER_LEASE).max(Duration::from_millis(1));
@@ -294,7 +293,8 @@ impl Brain {
             let (bytes, leads) = (line_of(&FromController::Alive {}), self.store.tenure_probe());
             peer.outbox.show(SignsOfLife { every, bytes, leads });
         }
-        Ok(())
+        // The store may take a while, and the node has a lease only once it knows.
+        self.announce(node)
     }
 
     /// Shows in the store that the node is there. Nothing depends on it, so a failure is only told, and the next

@@ -19,7 +19,7 @@ use yonder_placement::{
 use yonder_units::Narrow;
 use yonder_wire::Rights;
 
-use crate::addresses::{Addresses, LOOK_EVERY};
+use crate::addresses::{Addresses, LOOK_EVERY, is_refusal};
 use crate::door::{DialError, dial};
 use crate::lines::{LineReader, is_timeout, send_line};
 use crate::messages::{FromController, ToController};
@@ -354,7 +354,7 @@ impl ControllerClient {
                         // It may have been closed because it was idle.
                         continue;
                     }
-                    if !is_timeout(&error) {
+                    if is_refusal(&error) {
                         self.addresses.answered();
                     }
                     // Perhaps another one leads now: also for who asks next.

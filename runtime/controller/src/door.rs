@@ -50,7 +50,8 @@ pub(crate) fn dial(
     match connect(credential, socket, Role::Controller, deadline) {
         Ok((stream, _)) => Ok(stream.into()),
         Err(HandshakeError::Io(error)) => Err(error.into()),
-        Err(error @ HandshakeError::Exceeded(_)) => Err(io::Error::other(error.to_string()).into()),
+        // It may stand still.
+        Err(HandshakeError::Exceeded(_)) => Err(io::Error::from(io::ErrorKind::TimedOut).into()),
         Err(error) => Err(DialError::Refused(error.to_string())),
     }
 }

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use yonder_identity::{Credential, Stream};
 use yonder_placement::{ClusterId, MoveId, Outcome, Registration};
 
-use crate::addresses::{Addresses, LOOK_EVERY};
+use crate::addresses::{Addresses, LOOK_EVERY, is_refusal};
 use crate::agent::{Executor, NodeAgent};
 use crate::door::{DialError, dial};
 use crate::lines::{LineReader, is_timeout, send_line};
@@ -22,6 +22,8 @@ use crate::silence::Silence;
 
 /// How long connecting, a line, or the welcome may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a line may take to leave where there are other controllers: this one may stand still.
+const WRITE_TIME_MAX: Duration = Duration::from_secs(2);
 /// How long to wait before connecting again.
 const RECONNECT_PAUSE: Duration = Duration::from_millis(100);
 /// Reports in a lease: two may be lost.
@@ -222,14 +224,17 @@ impl Keeper {
         let stream = match dial(&address, self.addresses.connect_time(TIMEOUT), self.credential.as_ref()) {
             Ok(stream) => stream,
             Err(DialError::Lost(error)) => {
-                if !is_timeout(&error) {
+                if is_refusal(&error) {
                     self.addresses.answered();
+                } else if is_timeout(&error) {
+                    self.addresses.was_silent();
                 }
                 return Err(unreachable(&address, &error));
             }
             Err(DialError::Refused(cause)) => return Err(LinkError::TurnedAway { address, cause }),
         };
-        stream.socket().set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
+        let write_time = if self.addresses.count() > 1 { WRITE_TIME_MAX } else { TIMEOUT };
+        stream.socket().set_write_timeout(Some(write_time)).map_err(failed)?;
         let (facts, cluster) = (self.facts.clone(), self.cluster);
         let (spaces, report) = (self.executor.spaces(), self.executor.report());
         let register = ToController::Register { facts, cluster, spaces, report, knows_alive: true };

@@ -409,7 +409,8 @@ fn renew_in_thread(mut session: Session, place: String, lease: Lease) -> Result<
     let renewed = Arc::clone(&tenure);
     let every = length / RENEWALS_PER_LEASE;
     let renew = move || {
-        let mut pause = every;
+        let took = Duration::from_nanos(yonder_clock::boottime().saturating_sub(asked));
+        let mut pause = every.saturating_sub(took);
         while stopped.recv_timeout(pause) == Err(RecvTimeoutError::Timeout) {
             let asked = yonder_clock::boottime();
             pause = match session.renew(id, every) {

@@ -122,13 +122,18 @@ impl Term<'_> {
             drop(ends);
             let _ = happens.send(Event::Ended(ended));
         });
+        let mut is_told = false;
         loop {
             match self.events.recv()? {
-                Event::Stop => server.stop(),
+                Event::Stop => {
+                    is_told = true;
+                    server.stop();
+                }
                 Event::Leads(_) => {}
                 Event::Ended(Err(cause)) => panic::resume_unwind(cause),
                 Event::Ended(Ok(Err(ControllerError::Store(error @ StoreError::Deposed { .. })))) => {
-                    return Ok(End::Deposed(error));
+                    // One that is told to end does not lead again.
+                    return Ok(if is_told { End::Stopped } else { End::Deposed(error) });
                 }
                 Event::Ended(Ok(ended)) => {
                     ended?;
