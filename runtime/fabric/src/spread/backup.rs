@@ -7,8 +7,8 @@
 //! no buffer is free the write waits for one. Where no node of a page answers, the file alone is read and written, and
 //! waited for.
 //!
-//! A page that is on its way to the file is being mended there, to `core/protect`: writes leave the file out
-//! until then, and what arrives counts only if the page is still the same. What does not arrive that way the mender brings.
+//! A page that is on its way to the file is being mended there, to `core/protect`: writes leave the file out until
+//! then, and what arrives counts only if the page is still the same. The mender brings what does not arrive that way.
 //!
 //! A disk that has failed once is written no more: what it alone has is still read there.
 //!
