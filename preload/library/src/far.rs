@@ -239,7 +239,14 @@ fn make() -> bool {
     }
     MAKES.set(true);
     match Far::new(SETTINGS.get().expect("armed with settings")) {
-        Ok(new) => hand_over(new),
+        Ok(new) => {
+            if STARTS_ELSEWHERE.load(Ordering::Relaxed) {
+                // What the program's allocator gives these threads as they begin is local then. This thread has none
+                // of its locks.
+                new.region().far().await_threads();
+            }
+            hand_over(new);
+        }
         Err(error) => {
             complain(&error);
             // SAFETY: ends the process without running code that would allocate.

@@ -1,6 +1,6 @@
 //! [`FarMemory`]: a process's share of one memory node.
 
-use std::sync::Arc;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,7 +33,28 @@ struct Running {
     pager: Arc<Pager>,
     /// The reclaimer, the thread that confirms discards, and monitors if there are any.
     threads: Vec<JoinHandle<()>>,
+    /// How many of them have begun.
+    begun: Arc<Begun>,
     delivery: Delivery,
+}
+
+/// Counts threads that have begun.
+#[derive(Default)]
+struct Begun {
+    count: Mutex<usize>,
+    changed: Condvar,
+}
+
+impl Begun {
+    fn add(&self) {
+        *self.count.lock().unwrap_or_else(PoisonError::into_inner) += 1;
+        self.changed.notify_all();
+    }
+
+    fn wait_for(&self, threads: usize) {
+        let count = self.count.lock().unwrap_or_else(PoisonError::into_inner);
+        drop(self.changed.wait_while(count, |count| *count < threads));
+    }
 }
 
 impl FarMemory {
@@ -50,22 +71,29 @@ impl FarMemory {
 
     fn start(fabric: Arc<dyn Fabric>, config: Config, guide: Option<MakeGuide>) -> Result<Self, FarError> {
         let pager = Arc::new(Pager::new(config, open_space(config.delivery)?, fabric, guide)?);
-        let for_thread = Arc::clone(&pager);
-        let thread = std::thread::Builder::new().name("yonder-reclaim".into()).spawn(move || reclaim(&for_thread));
-        let thread = thread.map_err(FarError::Thread)?;
+        let begun = Arc::<Begun>::default();
+        let start = |name: &str, run: fn(&Pager)| {
+            let (pager, begun) = (Arc::clone(&pager), Arc::clone(&begun));
+            let run = move || {
+                begun.add();
+                run(&pager);
+            };
+            std::thread::Builder::new().name(name.to_owned()).spawn(run).map_err(FarError::Thread)
+        };
+        let thread = start("yonder-reclaim", reclaim)?;
         pager.set_reclaimer_thread(thread.thread().clone());
         // From here a refusal ends the threads that have been started.
-        let mut running = Running { pager, threads: vec![thread], delivery: config.delivery };
-        let for_discarder = Arc::clone(&running.pager);
-        let discarder =
-            std::thread::Builder::new().name("yonder-discard".into()).spawn(move || confirm_discards(&for_discarder));
-        running.threads.push(discarder.map_err(FarError::Thread)?);
+        let mut running = Running {
+            pager: Arc::clone(&pager),
+            threads: vec![thread],
+            begun: Arc::clone(&begun),
+            delivery: config.delivery,
+        };
+        running.threads.push(start("yonder-discard", confirm_discards)?);
         running.pager.set_discarder_thread(running.threads[1].thread().clone());
         if config.delivery != Delivery::Signal {
             for _ in 0..MONITORS {
-                let pager = Arc::clone(&running.pager);
-                let monitor = std::thread::Builder::new().name("yonder-monitor".into()).spawn(move || monitor(&pager));
-                running.threads.push(monitor.map_err(FarError::Thread)?);
+                running.threads.push(start("yonder-monitor", monitor)?);
             }
         }
         Ok(Self { running: Arc::new(running) })
@@ -74,6 +102,13 @@ impl FarMemory {
     /// Far memory on the fabric that `url` names, with its reclaimer thread started.
     pub fn open(url: &str, config: Config) -> Result<Self, FarError> {
         Self::new(yonder_fabric::open(url)?, config)
+    }
+
+    /// Waits until the threads of far memory run. A thread that begins allocates, as the C library does for it: where
+    /// what a program allocates becomes far, it must not yet be far then, for the thread may be the one that has to make
+    /// room for it.
+    pub fn await_threads(&self) {
+        self.running.begun.wait_for(self.running.threads.len());
     }
 
     /// A new region of `bytes`, rounded up to pages, that reads as zeros.

@@ -137,13 +137,18 @@ impl<M: Machine> Reclaimer<M> {
             let taken = if core.counts.resident_in(block) == 0 {
                 0
             } else if core.block_gate(block).try_sweep() {
-                self.sweep_range(&core, block, here)
+                self.sweep_range(&core, block, here.clone())
             } else {
                 // Somebody is inside: others first.
                 range.pages.start = here.start;
                 pager.advised_out.put_back(range, false);
                 return 0;
             };
+            let is_here = |page: &u32| core.table.load(PageIndex(*page)).is_resident();
+            if let Some(first) = here.clone().find(|page| taken > 0 && is_here(page)) {
+                // There was no frame for the rest: it is next.
+                range.pages.start = first;
+            }
             if !range.pages.is_empty() {
                 pager.advised_out.put_back(range, true);
             }

@@ -266,7 +266,8 @@ fn what_was_advised_out_goes_first_when_room_is_needed() {
         fill(&region, next..next + 1, 1);
         next += 1;
         let is_all_else_here = resident(&region, 0..5 * block) == 5 * block;
-        assert!(is_all_else_here || resident(&region, 5 * block..6 * block) == 0, "something else left before it");
+        let left = || resident(&region, 5 * block..6 * block);
+        assert!(is_all_else_here || left() == 0, "something else left before {} pages: {:?}", left(), far.stats());
     }
     wait_for("it is counted", || far.stats().advised_out_pages == block);
     check(&region, 0..next, 1);
