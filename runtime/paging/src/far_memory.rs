@@ -105,7 +105,7 @@ impl FarMemory {
     }
 
     /// Waits until the threads of far memory run. A thread that begins allocates, as the C library does for it: where
-    /// what a program allocates becomes far, it must not yet be far then, for the thread may be the one that has to make
+    /// what a program allocates becomes far, it must not yet be far then, for the thread may be the one that makes
     /// room for it.
     pub fn await_threads(&self) {
         self.running.begun.wait_for(self.running.threads.len());
