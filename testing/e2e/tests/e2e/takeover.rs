@@ -273,3 +273,21 @@ fn controllers_that_stand_still_in_turn_answer_nobody_afterwards_and_lead_again(
     println!("an allocation after a stop: {}", figures(allocated));
     println!("all nodes after a stop: {}", figures(registered));
 }
+
+/// As an init system ends one that stands still: it is told to end, and to go on.
+#[test]
+fn a_controller_that_is_told_to_end_while_another_takes_over_ends() {
+    let _busy = busy();
+    let Some(mut controllers) = Controllers::start() else { return };
+    let mut blocks = Blocks::new(controllers.space(DEADLINE));
+    let leader = controllers.leader();
+    let old = controllers.running[leader].take().expect("it runs");
+    old.signal(Signal::STOP);
+    blocks.add();
+    old.signal(Signal::TERM);
+    old.signal(Signal::CONT);
+    let ended = old.end();
+    assert_eq!(ended.code, Some(0), "{}", ended.stderr);
+    assert_ne!(controllers.leader(), leader);
+    blocks.verify(&controllers.addresses());
+}
