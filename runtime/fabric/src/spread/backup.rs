@@ -313,3 +313,134 @@ impl Drop for FileLink {
         self.backup.links.fetch_sub(self.leaves.into(), Ordering::Relaxed);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use yonder_protect::{Cause, Extent, Protection};
+    use yonder_units::PAGE_BYTES;
+
+    use super::*;
+    use crate::PageRead;
+
+    const PAGES: usize = 2 * LATE_MAX;
+
+    /// A disk that takes everything, and has done nothing yet.
+    #[derive(Default)]
+    struct Still {
+        taken: Vec<WorkId>,
+        ends: Option<Status>,
+    }
+
+    impl QueuePair for Still {
+        fn post_read_vector(&mut self, _: WorkId, _: PageRead, _: Nanos) -> Result<(), PostError> {
+            unreachable!("nothing is read")
+        }
+
+        fn post_write_vector(&mut self, id: WorkId, _: PageWrite, _: Nanos) -> Result<(), PostError> {
+            self.taken.push(id);
+            Ok(())
+        }
+
+        fn poll(&mut self, _: Nanos, completions: &mut Vec<Completion>) {
+            if let Some(status) = self.ends {
+                completions.extend(self.taken.drain(..).map(|id| Completion { id, status }));
+            }
+        }
+
+        fn cancel(&mut self, id: WorkId) {
+            self.taken.retain(|taken| *taken != id);
+        }
+
+        fn may_still_write(&self, _: RemoteAddress, _: u64) -> bool {
+            false
+        }
+
+        fn outstanding(&self) -> usize {
+            self.taken.len()
+        }
+
+        fn depth(&self) -> usize {
+            PAGES
+        }
+    }
+
+    /// A group at a node and in a file, and a link whose disk ends all that way; `None` where files cannot be used.
+    fn scene(ends: Option<Status>) -> Option<(FileLink, Arc<Area<Entry>>)> {
+        let folder = tempfile::tempdir().unwrap();
+        let backup = match Backup::open(folder.path()) {
+            Ok(backup) => Arc::new(backup),
+            Err(error) => {
+                println!("SKIP: {error}");
+                return None;
+            }
+        };
+        let entry = Entry::new(PAGES, PAGE_BYTES as u64, Protection::copies(2), 0);
+        assert!(entry.adopt(Slot::new(0), Some(0), Address { node: NodeIndex(0), start: 0 }));
+        backup.give_to(&entry).unwrap();
+        let frames = Arc::new(Mapping::anonymous(PAGE_BYTES).unwrap());
+        let mut link = backup.link(Module::WriteBack, frames).unwrap();
+        let area = Arc::new(Area::new(RemoteAddress(0), (PAGES * PAGE_BYTES) as u64, entry));
+        (0..PAGES).for_each(|page| {
+            let write = area.table.group.begin_write(page, Extent::All).unwrap();
+            area.table.group.end_write(&write, Slot::new(0).into(), SlotSet::NONE);
+        });
+        link.queue = Box::new(Still { ends, ..Still::default() });
+        Some((link, area))
+    }
+
+    fn leave(link: &mut FileLink, area: &Arc<Area<Entry>>, page: usize, now: Nanos) -> Left {
+        link.leave(&AreaPage { area: Arc::clone(area), page }, FrameIndex(0), now)
+    }
+
+    #[test]
+    fn a_disk_that_stands_still_is_waited_for_a_while_and_stops_nobody_then() {
+        let Some((mut link, area)) = scene(None) else { return };
+        (0..LATE_MAX).for_each(|page| assert_eq!(leave(&mut link, &area, page, 1000), Left::Taken));
+        assert_eq!((area.table.late(), link.backup.late_max()), (LATE_MAX as u64, LATE_MAX as u64));
+        assert_eq!(leave(&mut link, &area, LATE_MAX, 1000 + STALLED_AFTER), Left::Later);
+        assert_eq!(leave(&mut link, &area, LATE_MAX, 1001 + STALLED_AFTER), Left::Taken);
+        assert!(!area.table.group.look(0).current().contains(SLOT), "nothing has arrived");
+        // The mender has something to do for what was not taken along, and for what is given up.
+        assert_eq!(area.table.pages_to_mend(), (PAGES - LATE_MAX) as u64);
+        drop(link);
+        assert_eq!((area.table.late(), area.table.pages_to_mend()), (0, PAGES as u64));
+        assert!((0..PAGES).all(|page| area.table.group.look(page).mended().is_none()));
+    }
+
+    #[test]
+    fn a_disk_that_refuses_is_used_no_more_and_what_a_lost_node_had_is_written_again() {
+        let Some((mut link, area)) = scene(Some(Status::Failed)) else { return };
+        assert_eq!(leave(&mut link, &area, 0, 0), Left::Taken);
+        link.poll(IDLE_POLL_INTERVAL);
+        assert_eq!(link.take_ended(0), None);
+        assert!(link.backup.has_failed() && !link.is_up() && area.table.late() == 0);
+        assert_eq!(leave(&mut link, &area, 1, 0), Left::Taken);
+        assert!(area.table.group.look(1).mended().is_none(), "nothing goes to it");
+        let group = &area.table.group;
+        group.give_up(group.view().place(Slot::new(0)), Cause::Lost);
+        assert_eq!(leave(&mut link, &area, 1, 0), Left::Lost, "no place has it, swept or not");
+    }
+
+    #[test]
+    fn what_was_released_is_given_back_when_nothing_is_under_way_there() {
+        let Some((mut link, area)) = scene(Some(Status::Done)) else { return };
+        let backup = Arc::clone(&link.backup);
+        let start = area.table.kept().find(|kept| kept.region.is_none()).unwrap().address.start;
+        let is_free = || {
+            let again = backup.fabric.allocate(PAGE_BYTES as u64).unwrap();
+            backup.fabric.release(again).unwrap();
+            again.0 == start
+        };
+        assert_eq!(leave(&mut link, &area, 0, 0), Left::Taken);
+        backup.release(&area);
+        backup.bury(|_| false);
+        assert!(!is_free(), "a page is on its way");
+        link.poll(IDLE_POLL_INTERVAL);
+        assert_eq!(link.take_ended(0), None);
+        assert!(area.table.group.look(0).current().contains(SLOT));
+        backup.bury(|_| true);
+        assert!(!is_free(), "the mender has something there");
+        backup.bury(|_| false);
+        assert!(is_free());
+    }
+}
