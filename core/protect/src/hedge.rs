@@ -1,8 +1,9 @@
 //! [`Delay`]: how long an answer is waited for before another place is asked too; [`Budget`]: how often that is done.
 //!
 //! The delay follows the times of answers: a few times what all but one in a hundred take. Times are counted in buckets
-//! whose widths grow with them, and old ones are forgotten by halves. An answer that was cancelled because the hedge
-//! was faster counts with the time that it was waited for, or else a slow node would never be noticed as such.
+//! whose widths grow with them, and old ones are forgotten by halves. It is of one node; `pace` has that of several. An
+//! answer that was cancelled because the hedge was faster counts with the time that it was waited for, or else a slow
+//! node would never be noticed as such.
 //!
 //! The budget keeps hedges a small part of all reads even where a node is slow throughout: each read earns a part of
 //! one (the tail at scale, Dean and Barroso, section on hedged requests).
@@ -43,7 +44,8 @@ pub struct Delay {
     total: u32,
     since_reckoned: u32,
     since_halved: u32,
-    delay: Nanos,
+    /// None, until enough answers were seen.
+    delay: Option<Nanos>,
 }
 
 /// How many hedges may be sent.
@@ -55,7 +57,7 @@ pub struct Budget {
 
 impl Default for Delay {
     fn default() -> Self {
-        Self { counts: [0; BUCKETS], total: 0, since_reckoned: 0, since_halved: 0, delay: DELAY_MAX }
+        Self { counts: [0; BUCKETS], total: 0, since_reckoned: 0, since_halved: 0, delay: None }
     }
 }
 
@@ -63,6 +65,14 @@ impl Delay {
     /// How long to wait now. The longest, until enough answers were seen.
     #[must_use]
     pub const fn get(&self) -> Nanos {
+        match self.delay {
+            Some(delay) => delay,
+            None => DELAY_MAX,
+        }
+    }
+
+    /// The same; none until enough answers were seen.
+    pub(crate) const fn known(&self) -> Option<Nanos> {
         self.delay
     }
 
@@ -74,7 +84,7 @@ impl Delay {
         self.since_halved += 1;
         if self.since_reckoned >= RECKONED_EACH {
             self.since_reckoned = 0;
-            self.delay = self.usual_longest().saturating_mul(FACTOR).clamp(DELAY_MIN, DELAY_MAX);
+            self.delay = Some(self.usual_longest().saturating_mul(FACTOR).clamp(DELAY_MIN, DELAY_MAX));
         }
         if self.since_halved >= HALVED_EACH {
             self.since_halved = 0;

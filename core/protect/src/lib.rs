@@ -15,6 +15,7 @@
 //! | `read`, `write` | one read and one write under way |
 //! | `health` | whether a node answers |
 //! | `hedge` | when a second place is asked for a page that is late, and how often |
+//! | `pace` | which nodes keep up with the others |
 //! | `mend` | which page is mended next, how fast, and for how long |
 //! | `rules` | what a simulator may break |
 //!
@@ -32,6 +33,7 @@ mod group;
 pub mod health;
 pub mod hedge;
 pub mod mend;
+pub mod pace;
 mod page;
 mod read;
 mod rules;

@@ -3,6 +3,7 @@
 //! A small copy that the caller keeps for each read. Each of its events says what to do ([`ReadStep`]): first cancel,
 //! then the rest. As many places are asked as are needed: one, or of a page in shares as many as it has parts, those
 //! with the parts first, for nothing is summed then. Of copies it is another one for each page, so that reads spread.
+//! Slow nodes are asked where others do not suffice, and suspect ones where those do not.
 //! One more is asked when an answer is late (a *hedge*, which the budget allows or not; late binding in
 //! Hydra, FAST'22), and whenever one of those asked is suspect, was given up, or has failed. The first answers that are
 //! enough end the read. Two copies may land in one frame, because they are the same bytes as long as both count; shares
@@ -16,6 +17,7 @@ use yonder_units::Nanos;
 
 use crate::group::Group;
 use crate::hedge::Budget;
+use crate::pace::Answering;
 use crate::page::ReadTicket;
 use crate::rules::{Rule, Rules};
 use crate::slots::{Place, Slot, SlotSet};
@@ -66,18 +68,18 @@ pub enum ReadNext {
 }
 
 impl Read {
-    /// A read of a page of a group that was looked at, and the slots to ask for it. `up` are the slots whose nodes are
-    /// not suspect; a hedge is sent after `hedge_after`.
+    /// A read of a page of a group that was looked at, and the slots to ask for it. Slots whose nodes keep up are asked
+    /// rather than others that answer, and these rather than the rest; a hedge is sent after `hedge_after`.
     #[must_use]
     pub fn begin<R: Rules>(
         ticket: ReadTicket,
         group: &Group<R>,
-        up: SlotSet,
+        nodes: impl Into<Answering>,
         now: Nanos,
         hedge_after: Nanos,
     ) -> (Self, SlotSet) {
         let needed = group.protection().needed();
-        let first = choose(&ticket, ticket.slots(), up, needed);
+        let first = choose(&ticket, ticket.slots(), nodes.into(), needed);
         assert!(first.count() == needed, "a page that can be read is at enough places");
         let read = Self {
             ticket,
@@ -154,10 +156,10 @@ impl Read {
     }
 
     /// A slot's place has said that it cannot.
-    pub fn failed(&mut self, slot: Slot, up: SlotSet, now: Nanos) -> ReadStep {
+    pub fn failed(&mut self, slot: Slot, nodes: impl Into<Answering>, now: Nanos) -> ReadStep {
         self.waiting -= slot.into();
         let missing = self.missing(self.waiting);
-        let next = choose(&self.ticket, self.ticket.slots() - self.tried, up, missing);
+        let next = choose(&self.ticket, self.ticket.slots() - self.tried, nodes.into(), missing);
         if next.count() < missing {
             return self.end(ReadNext::Failed);
         }
@@ -165,7 +167,15 @@ impl Read {
     }
 
     /// Looks whether places were given up or nodes are suspect, and whether the time for a hedge has come.
-    pub fn look<R: Rules>(&mut self, group: &Group<R>, up: SlotSet, now: Nanos, budget: &mut Budget) -> ReadStep {
+    pub fn look<R: Rules>(
+        &mut self,
+        group: &Group<R>,
+        nodes: impl Into<Answering>,
+        now: Nanos,
+        budget: &mut Budget,
+    ) -> ReadStep {
+        let nodes = nodes.into();
+        let up = nodes.up;
         let view = group.view();
         let is_gone = |slot: &Slot| !view.has(self.place(*slot)) && !group.rules.breaks(Rule::GivenUpIsNotAsked);
         let gone: SlotSet = self.ticket.slots().iter().filter(is_gone).collect();
@@ -174,15 +184,15 @@ impl Read {
         self.tried |= gone;
         let rest = self.ticket.slots() - self.tried;
         // One that is suspect is not waited for where one answers, and asked where nothing else is left.
-        let mut next = choose(&self.ticket, rest & up, up, self.missing(self.waiting & up));
-        next |= choose(&self.ticket, rest - next, up, self.missing(self.waiting | next));
+        let mut next = choose(&self.ticket, rest & up, nodes, self.missing(self.waiting & up));
+        next |= choose(&self.ticket, rest - next, nodes, self.missing(self.waiting | next));
         if self.missing(self.waiting | next) > 0 {
             let end = self.end(ReadNext::Again);
             return ReadStep { cancel: cancel | end.cancel, ..end };
         }
         if next.is_empty() && !(rest & up).is_empty() && self.is_due(now) && budget.take() {
             self.is_hedged = true;
-            next = choose(&self.ticket, rest & up, up, 1);
+            next = choose(&self.ticket, rest & up, nodes, 1);
         }
         ReadStep { cancel, ..self.ask(next, now) }
     }
@@ -228,12 +238,14 @@ impl Read {
     }
 }
 
-/// So many of some slots that a page is asked for at, if there are as many: first those whose nodes are not suspect.
-fn choose(ticket: &ReadTicket, slots: SlotSet, up: SlotSet, count: u8) -> SlotSet {
-    let turn = ticket.page() as u64;
+/// So many of some slots that a page is asked for at, if there are as many: first those whose nodes keep up, then those
+/// that answer.
+fn choose(ticket: &ReadTicket, slots: SlotSet, nodes: Answering, count: u8) -> SlotSet {
+    let Answering { up, quick } = nodes;
+    let ranks = [slots & up & quick, (slots & up) - quick, slots - up];
     match count {
-        1 => (slots & up).pick(turn).or_else(|| slots.pick(turn)).into_iter().collect(),
-        count => (slots & up).iter().chain((slots - up).iter()).take(count.into()).collect(),
+        1 => ranks.iter().find_map(|rank| rank.pick(ticket.page() as u64)).into_iter().collect(),
+        count => ranks.iter().flat_map(|rank| rank.iter()).take(count.into()).collect(),
     }
 }
 

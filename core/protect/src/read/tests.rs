@@ -55,6 +55,23 @@ fn reads_of_pages_spread_over_nodes_that_are_up() {
 }
 
 #[test]
+fn slow_nodes_are_asked_last_and_waited_for_like_others() {
+    let (group, mut budget) = (group(), Budget::full());
+    let nodes = |up, quick| Answering { up: set(up), quick: set(quick) };
+    let asked = |page, nodes| Read::begin(look(&group, page), &group, nodes, 0, DELAY).1;
+    assert_eq!([0, 1, 2].map(|page| asked(page, nodes(0b111, 0b101))), [0b001, 0b100, 0b001].map(set));
+    assert_eq!([0, 1, 2].map(|page| asked(page, nodes(0b110, 0b001))), [0b010, 0b100, 0b010].map(set));
+    let (mut read, first) = Read::begin(look(&group, 0), &group, nodes(0b001, 0), 0, DELAY);
+    assert_eq!(first, set(0b001), "one that is slow rather than one that is suspect");
+    assert_eq!(read.look(&group, nodes(0b111, 0b100), 1, &mut budget), step(0, ReadNext::Wait));
+    assert_eq!(read.look(&group, nodes(0b111, 0b100), DELAY, &mut budget), step(0, ReadNext::Ask(set(0b100))));
+    let shares = group_of(Protection::code(2, 2));
+    let asked = |nodes| Read::begin(look(&shares, 0), &shares, nodes, 0, DELAY).1;
+    assert_eq!(asked(nodes(0b1111, 0b1110)), set(0b0110));
+    assert_eq!(asked(nodes(0b1011, 0b1000)), set(0b1001));
+}
+
+#[test]
 fn a_late_answer_is_hedged_once_and_the_first_that_counts_wins() {
     let (group, mut budget) = (group(), Budget::full());
     let (mut read, first) = begin(&group, 0, 0b111);

@@ -61,6 +61,8 @@ enum Count {
     ReadAgain,
     Unreadable,
     Hedged,
+    /// A read was begun while a node did not keep up.
+    Slow,
     Written,
     WrittenDegraded,
     WriteFailed,
@@ -76,11 +78,12 @@ enum Count {
     Lost,
 }
 
-const COUNTS: [Count; 17] = [
+const COUNTS: [Count; 18] = [
     Count::Read,
     Count::ReadAgain,
     Count::Unreadable,
     Count::Hedged,
+    Count::Slow,
     Count::Written,
     Count::WrittenDegraded,
     Count::WriteFailed,

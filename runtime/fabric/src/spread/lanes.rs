@@ -3,6 +3,8 @@
 use std::sync::Arc;
 
 use yonder_mapping::Mapping;
+use yonder_protect::hedge::DELAY_MAX;
+use yonder_protect::pace::{Answering, hedge_after};
 use yonder_protect::{Place, Slot, SlotSet};
 use yonder_units::{FrameIndex, Nanos, Narrow};
 
@@ -37,6 +39,9 @@ pub(super) struct Lanes {
     nodes: Vec<NodeIndex>,
     file: Option<FileLink>,
     rounds: Rounds,
+    hedge_after: Nanos,
+    /// To reckon that.
+    room: Vec<Nanos>,
 }
 
 impl Lanes {
@@ -44,15 +49,17 @@ impl Lanes {
     pub(super) fn new(inbox: Arc<Inbox>, file: Option<FileLink>, messages: u8) -> Self {
         let links = (0..NODES_MAX).map(|_| None).collect();
         let nodes = Vec::with_capacity(NODES_MAX.into());
-        let mut lanes = Self { inbox, links, nodes, file, rounds: Rounds::new(messages) };
+        let (rounds, room) = (Rounds::new(messages), Vec::with_capacity(NODES_MAX.into()));
+        let mut lanes = Self { inbox, links, nodes, file, rounds, hedge_after: DELAY_MAX, room };
         lanes.take_arrived();
         lanes
     }
 
     /// Without any, and none that arrives.
     pub(super) fn none(frames: Arc<Mapping>) -> Self {
-        let inbox = Inbox::without_sender(frames);
-        Self { inbox, links: Box::default(), nodes: Vec::new(), file: None, rounds: Rounds::new(1) }
+        let (inbox, rounds) = (Inbox::without_sender(frames), Rounds::new(1));
+        let (nodes, room) = (Vec::new(), Vec::new());
+        Self { inbox, links: Box::default(), nodes, file: None, rounds, hedge_after: DELAY_MAX, room }
     }
 
     /// As [`crate::QueuePair::set_posting`].
@@ -162,11 +169,39 @@ impl Lanes {
         slots.iter().filter(is_up).collect()
     }
 
-    /// The same, and a file only if no node answers.
-    pub(super) fn up_first(&self, entry: &Entry, slots: SlotSet, place: impl Fn(Slot) -> Place) -> SlotSet {
-        let up = self.up(entry, slots, place);
-        let at_nodes = if self.file.is_some() { up - backup::SLOT.into() } else { up };
-        if at_nodes.is_empty() { up } else { at_nodes }
+    /// The same, and which of them keep up; a file only if no node answers.
+    pub(super) fn answering(&self, entry: &Entry, slots: SlotSet, place: impl Fn(Slot) -> Place) -> Answering {
+        let all = self.up(entry, slots, &place);
+        let at_nodes = if self.file.is_some() { all - backup::SLOT.into() } else { all };
+        let up = if at_nodes.is_empty() { all } else { at_nodes };
+        let is_slow = |slot: &Slot| entry.address(place(*slot)).is_some_and(|address| self.is_slow(address.node));
+        Answering { up, quick: up - up.iter().filter(is_slow).collect() }
+    }
+
+    #[inline]
+    fn is_slow(&self, node: NodeIndex) -> bool {
+        // A file has no number there.
+        let link = self.links.get(usize::from(node.0)).and_then(Option::as_ref);
+        link.is_some_and(|link| link.pace.is_slow())
+    }
+
+    /// How long a read waits for an answer before another node is asked too.
+    pub(super) fn hedge_after(&self) -> Nanos {
+        self.hedge_after
+    }
+
+    /// Reckons it anew.
+    pub(super) fn reckon_hedge(&mut self) {
+        let links = self.nodes.iter().filter_map(|node| self.links[usize::from(node.0)].as_ref());
+        self.hedge_after = hedge_after(links.map(|link| &link.pace), &mut self.room);
+    }
+
+    /// A node has answered a read so late, or was waited for for so long.
+    pub(super) fn took(&mut self, node: NodeIndex, span: Nanos) {
+        let hedge_after = self.hedge_after;
+        if let Some(link) = self.links.get_mut(usize::from(node.0)).and_then(Option::as_mut) {
+            link.pace.took(span, hedge_after);
+        }
     }
 
     /// Whether there is a file that has not failed.

@@ -11,6 +11,7 @@ use std::time::Duration;
 
 use yonder_protect::health::State;
 use yonder_protect::mend::{Next, Plan, Progress, Rate};
+use yonder_protect::pace::Answering;
 use yonder_protect::{Group, MendEnd, MendTicket, Read, ReadNext, ReadTicket, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{Nanos, Narrow};
 
@@ -245,8 +246,8 @@ impl Mender {
         }
     }
 
-    fn up(&self, entry: &Entry, source: &ReadTicket) -> SlotSet {
-        self.lanes.up_first(entry, source.slots(), |slot| source.place(slot))
+    fn answering(&self, entry: &Entry, source: &ReadTicket) -> Answering {
+        self.lanes.answering(entry, source.slots(), |slot| source.place(slot))
     }
 
     /// Gives back in a file what was released.
@@ -262,7 +263,7 @@ impl Mender {
         let id = WorkId(self.uses * DEPTH as u64 + place as u64);
         let (source, entry) = (ticket.source(), &at.area.table);
         // None is hedged: nobody waits for it.
-        let (read, slots) = Read::begin(source, &entry.group, self.up(entry, &source), now, Nanos::MAX);
+        let (read, slots) = Read::begin(source, &entry.group, self.answering(entry, &source), now, Nanos::MAX);
         let course = Course::Reading(read, [NodeIndex(0); SLOTS_MAX]);
         self.ask(place, Mend { at, ticket, course, id, begun: now }, slots, now);
     }
@@ -329,7 +330,7 @@ impl Mender {
                     End::Done => read.answered(&entry.group, slot),
                     _ => {
                         let ticket = read.ticket();
-                        read.failed(slot, self.up(entry, &ticket), now)
+                        read.failed(slot, self.answering(entry, &ticket), now)
                     }
                 };
                 let got = read.got();

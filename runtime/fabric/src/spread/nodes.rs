@@ -13,6 +13,7 @@ use yonder_client::{Config, Operation};
 use yonder_mapping::Mapping;
 use yonder_placement::NodeId;
 use yonder_protect::health::{Health, State, others};
+use yonder_protect::pace::Pace;
 use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
 use yonder_wire::{ErrorCode, Kind};
@@ -56,6 +57,8 @@ pub(super) struct Nodes {
 pub(super) struct Link {
     pub(super) node: Arc<Node>,
     pub(super) queue: LaneQueue,
+    /// Of reads there.
+    pub(super) pace: Pace,
     /// To the address space there.
     pub(super) right: Credentials,
 }
@@ -188,7 +191,7 @@ impl Nodes {
         if !linked.contains(&index) {
             let node = self.get(index);
             let queue = LaneQueue::new(node.open(lane_config)?, Arc::clone(&inbox.frames));
-            inbox.put(index, Box::new(Link { queue, right: node.right, node }));
+            inbox.put(index, Box::new(Link { queue, pace: Pace::default(), right: node.right, node }));
             linked.push(index);
         }
         Ok(())

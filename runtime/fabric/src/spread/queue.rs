@@ -14,7 +14,8 @@
 use std::sync::Arc;
 
 use yonder_mapping::Mapping;
-use yonder_protect::hedge::{Budget, Delay};
+use yonder_protect::hedge::Budget;
+use yonder_protect::pace::READS_PER_SAMPLE;
 use yonder_protect::{
     Extent, Landing, Look, Read, ReadNext, ReadStep, SLOTS_MAX, Slot, SlotSet, Write, WriteEnd, WriteNext,
     WriteRefusal, WriteStep,
@@ -22,6 +23,7 @@ use yonder_protect::{
 use yonder_units::{FrameIndex, Nanos, Narrow};
 
 use super::backup::{Left, Waits};
+use super::course::{Course, Kind, Operation, Step};
 use super::group::Entry;
 use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::{NodeIndex, may_have_moved};
@@ -48,41 +50,6 @@ const LOOK_AT_ALL_INTERVAL: Nanos = 5_000_000;
 /// Writes that were given up and may still land, at most: more are not begun then.
 const UNSETTLED_MAX: usize = 4096;
 
-/// Where an operation is in its course.
-#[derive(Clone, Copy, Debug)]
-enum Course {
-    /// Nothing is posted: it begins at this time.
-    Waiting(Nanos),
-    Read(Read),
-    /// The slots are those to be posted again, where the place is by then.
-    Write(Write, SlotSet),
-    /// Nodes have it, and a file is to have it.
-    Leaving,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Kind {
-    Read,
-    Write,
-}
-
-#[derive(Clone)]
-struct Operation {
-    id: WorkId,
-    kind: Kind,
-    at: AreaPage<Entry>,
-    frame: FrameIndex,
-    vector: Vector,
-    course: Course,
-}
-
-/// What comes of a step of an operation.
-enum Step {
-    /// It goes on so.
-    On(Course),
-    Ended(Status),
-}
-
 /// A queue pair to many nodes.
 pub(super) struct SpreadQueuePair {
     shared: Arc<Shared>,
@@ -95,8 +62,8 @@ pub(super) struct SpreadQueuePair {
     unsettled: Unsettled,
     /// Where pages are cut into shares; none where all places have copies.
     shares: Option<Shares>,
-    delay: Delay,
     budget: Budget,
+    reads: u64,
     look_at: Nanos,
     /// When everything is looked at, and not only what is due.
     look_at_all: Nanos,
@@ -118,8 +85,8 @@ impl SpreadQueuePair {
             asked_at: vec![[NodeIndex(0); SLOTS_MAX]; DEPTH].into(),
             unsettled: Unsettled::new(UNSETTLED_MAX),
             shares,
-            delay: Delay::default(),
             budget: Budget::default(),
+            reads: 0,
             look_at: 0,
             look_at_all: 0,
         })
@@ -152,8 +119,12 @@ impl SpreadQueuePair {
             Look::Writing => Step::Ended(Status::Failed),
             Look::Nowhere => Step::Ended(Status::Disconnected),
             Look::At(ticket) => {
-                let up = self.lanes.up_first(&area.table, ticket.slots(), |slot| ticket.place(slot));
-                let (read, first) = Read::begin(ticket, &area.table.group, up, now, self.delay.get());
+                let mut nodes = self.lanes.answering(&area.table, ticket.slots(), |slot| ticket.place(slot));
+                self.reads += 1;
+                if self.reads.is_multiple_of(READS_PER_SAMPLE) {
+                    nodes = nodes.up.into();
+                }
+                let (read, first) = Read::begin(ticket, &area.table.group, nodes, now, self.lanes.hedge_after());
                 self.budget.earn();
                 self.ask(at, operation, read, first, now)
             }
@@ -192,6 +163,11 @@ impl SpreadQueuePair {
 
     /// Does what a step of a read says.
     fn go_on_reading(&mut self, at: u16, operation: &Operation, read: Read, step: ReadStep, now: Nanos) -> Step {
+        for slot in step.cancel.iter() {
+            // One that was cancelled was waited for all the same.
+            let late = read.waited(slot, now).filter(|span| *span > self.lanes.hedge_after());
+            late.into_iter().for_each(|span| self.lanes.took(self.asked_at[usize::from(at)][slot.index()], span));
+        }
         self.withdraw(at, step.cancel);
         match step.then {
             ReadNext::Wait => Step::On(Course::Read(read)),
@@ -220,7 +196,7 @@ impl SpreadQueuePair {
         }
         match area.table.group.begin_write(*page, Extent::All) {
             Ok(ticket) => {
-                let up = self.lanes.up_first(&area.table, ticket.targets(), |slot| ticket.place(slot));
+                let up = self.lanes.answering(&area.table, ticket.targets(), |slot| ticket.place(slot)).up;
                 let write = Write::begin(ticket, &area.table.group, up);
                 if let Some(shares) = &mut self.shares {
                     shares.cut(at.into(), write.waiting(), &self.frames, operation.frame.offset());
@@ -312,11 +288,12 @@ impl SpreadQueuePair {
                     self.shared.file_refused(slot);
                 }
                 let step = if end == End::Done {
-                    read.waited(slot, now).into_iter().for_each(|span| self.delay.took(span));
+                    let node = self.asked_at[usize::from(at)][slot.index()];
+                    read.waited(slot, now).into_iter().for_each(|span| self.lanes.took(node, span));
                     read.answered(&entry.group, slot)
                 } else {
-                    let up = self.lanes.up_first(entry, read.ticket().slots(), |slot| read.place(slot));
-                    read.failed(slot, up, now)
+                    let nodes = self.lanes.answering(entry, read.ticket().slots(), |slot| read.place(slot));
+                    read.failed(slot, nodes, now)
                 };
                 let goes_on = self.go_on_reading(at, &operation, read, step, now);
                 match (step.then, end) {
@@ -364,6 +341,7 @@ impl SpreadQueuePair {
         let all = now >= self.look_at_all;
         if all {
             self.look_at_all = now + LOOK_AT_ALL_INTERVAL;
+            self.lanes.reckon_hedge();
         }
         for at in 0..DEPTH.narrow_u16() {
             let Some(operation) = self.operations.get(at) else { continue };
@@ -382,12 +360,12 @@ impl SpreadQueuePair {
                 Course::Waiting(_) => self.begin(at, &operation, now),
                 Course::Leaving => self.leave_to_file(&operation, now),
                 Course::Read(mut read) => {
-                    let up = self.lanes.up_first(entry, read.ticket().slots(), |slot| read.place(slot));
+                    let nodes = self.lanes.answering(entry, read.ticket().slots(), |slot| read.place(slot));
                     let waits = Waits::ToRead(read.waiting());
                     let step = if self.lanes.wants_file(&operation.at, waits, |slot| read.place(slot)) {
                         ReadStep { cancel: read.give_up(), then: ReadNext::Again }
                     } else {
-                        read.look(&entry.group, up, now, &mut self.budget)
+                        read.look(&entry.group, nodes, now, &mut self.budget)
                     };
                     let goes_on = self.go_on_reading(at, &operation, read, step, now);
                     if let (ReadNext::Ask(slots), Step::On(Course::Read(read))) = (step.then, &goes_on)

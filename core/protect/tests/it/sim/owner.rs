@@ -100,15 +100,16 @@ impl Owner {
         self.counts[what as usize] += 1;
     }
 
+    /// The number of the health of a place's node, if the place is there.
+    pub(super) fn health_of(&self, place: Place) -> Option<usize> {
+        self.group.address(place).map(|address| self.places[address as usize].health)
+    }
+
     /// The slots whose nodes are not suspect.
     pub(super) fn up(&self) -> SlotSet {
         let view = self.group.view();
-        let is_up = |place: Place| {
-            let address = self.group.address(place)?;
-            let health = self.places[address as usize].health;
-            Some(self.healths[health].state().is_up())
-        };
-        view.readable().iter().filter(|slot| is_up(view.place(*slot)) == Some(true)).collect()
+        let is_up = |place: Place| self.health_of(place).is_some_and(|health| self.healths[health].state().is_up());
+        view.readable().iter().filter(|slot| is_up(view.place(*slot))).collect()
     }
 
     /// Notes that a page has been read, and compares.

@@ -6,8 +6,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use yonder_protect::hedge::{Budget, Delay};
+use yonder_protect::hedge::{Budget, DELAY_MAX};
 use yonder_protect::mend::{Next, Plan};
+use yonder_protect::pace::{Answering, Pace, READS_PER_SAMPLE, hedge_after};
 use yonder_protect::{
     Extent, Landing, Look, MendEnd, MendTicket, Place, Read, ReadNext, ReadStep, Slot, SlotSet, Write, WriteEnd,
     WriteNext, WriteStep,
@@ -90,7 +91,10 @@ pub(super) struct Pair {
     writes: BTreeMap<u64, WriteRun>,
     /// Mends whose write is under way.
     mends: BTreeMap<u64, MendRun>,
-    delay: Delay,
+    /// By the numbers of healths.
+    paces: BTreeMap<usize, Pace>,
+    hedge_after: u64,
+    reads_begun: u64,
     budget: Budget,
     plan: Plan,
     polled: u64,
@@ -108,7 +112,9 @@ impl Pair {
             reads: BTreeMap::new(),
             writes: BTreeMap::new(),
             mends: BTreeMap::new(),
-            delay: Delay::default(),
+            paces: BTreeMap::new(),
+            hedge_after: DELAY_MAX,
+            reads_begun: 0,
             budget: Budget::default(),
             plan: Plan::default(),
             polled: 0,
@@ -183,13 +189,13 @@ impl Pair {
                 owner.group.settle(page, place);
             }
             Task::Read(run, slot) => {
-                let (up, now) = (owner.up(), owner.now);
+                let (nodes, now) = (self.answering(owner), owner.now);
                 let read = &mut self.reads.get_mut(&run).expect("it is under way").read;
                 if let Some(span) = read.waited(slot, now) {
-                    self.delay.took(span);
+                    self.paces.entry(operation.health).or_default().took(span, self.hedge_after);
                 }
                 let step = match reply {
-                    Reply::Refused => read.failed(slot, up, now),
+                    Reply::Refused => read.failed(slot, nodes, now),
                     _ => read.answered(&owner.group, slot),
                 };
                 self.go_on_reading(owner, run, step);
@@ -214,7 +220,8 @@ impl Pair {
 
     /// Looks at all that is under way.
     fn look(&mut self, owner: &mut Owner) {
-        let (up, now) = (owner.up(), owner.now);
+        let (nodes, now) = (self.answering(owner), owner.now);
+        self.hedge_after = hedge_after(self.paces.values(), &mut Vec::with_capacity(self.paces.len()));
         for run in self.reads.keys().copied().collect::<Vec<_>>() {
             let entry = self.reads.get_mut(&run).expect("it is under way");
             if now >= entry.give_up_at {
@@ -222,7 +229,7 @@ impl Pair {
                 self.go_on_reading(owner, run, ReadStep { cancel, then: ReadNext::Failed });
                 continue;
             }
-            let step = entry.read.look(&owner.group, up, now, &mut self.budget);
+            let step = entry.read.look(&owner.group, nodes, now, &mut self.budget);
             if matches!(step.then, ReadNext::Ask(_)) && !entry.read.waiting().is_empty() {
                 owner.count(Count::Hedged);
             }
@@ -230,7 +237,8 @@ impl Pair {
         }
         for run in self.writes.keys().copied().collect::<Vec<_>>() {
             let entry = self.writes.get_mut(&run).expect("it is under way");
-            let step = if now >= entry.give_up_at { entry.write.abandon() } else { entry.write.look(&owner.group, up) };
+            let step =
+                if now >= entry.give_up_at { entry.write.abandon() } else { entry.write.look(&owner.group, nodes.up) };
             self.go_on_writing(owner, run, step);
         }
         for run in self.mends.keys().copied().collect::<Vec<_>>() {
@@ -247,8 +255,9 @@ impl Pair {
         let ReadRun { read, purpose, frame, .. } = self.reads[&run];
         for slot in step.cancel.iter() {
             // A read that was cancelled was waited for all the same.
-            if let Some(span) = read.waited(slot, owner.now) {
-                self.delay.took(span);
+            let late = read.waited(slot, owner.now).filter(|span| *span > self.hedge_after);
+            if let (Some(span), Some(health)) = (late, owner.health_of(read.place(slot))) {
+                self.paces.entry(health).or_default().took(span, self.hedge_after);
             }
             self.operations
                 .retain(|_, operation| !matches!(operation.task, Task::Read(other, at) if other == run && at == slot));
@@ -413,6 +422,14 @@ impl Pair {
         }
     }
 
+    /// The slots whose nodes are not suspect, and those that keep up.
+    fn answering(&self, owner: &Owner) -> Answering {
+        let (up, view) = (owner.up(), owner.group.view());
+        let pace = |slot: Slot| self.paces.get(&owner.health_of(view.place(slot))?);
+        let is_slow = |slot: &Slot| pace(*slot).is_some_and(Pace::is_slow);
+        Answering { up, quick: up - up.iter().filter(is_slow).collect() }
+    }
+
     /// Reads a page that is not being written.
     pub(super) fn read_back(&mut self, owner: &mut Owner, page: usize) {
         self.read(owner, page, Purpose::Program);
@@ -429,11 +446,16 @@ impl Pair {
                 if let Purpose::Program = purpose {
                     owner.pages[page].is_busy = true;
                 }
-                self.begin_read(
-                    owner,
-                    Read::begin(ticket, &owner.group, owner.up(), owner.now, self.delay.get()),
-                    purpose,
-                );
+                self.reads_begun += 1;
+                let mut nodes = self.answering(owner);
+                if nodes.quick != nodes.up {
+                    owner.count(Count::Slow);
+                }
+                if self.reads_begun.is_multiple_of(READS_PER_SAMPLE) {
+                    nodes = nodes.up.into();
+                }
+                let begun = Read::begin(ticket, &owner.group, nodes, owner.now, self.hedge_after);
+                self.begin_read(owner, begun, purpose);
             }
             Look::Zeros => {
                 if let Purpose::Program = purpose {
@@ -479,11 +501,11 @@ impl Pair {
     }
 
     fn mend(&mut self, owner: &mut Owner) {
-        let up = owner.up();
-        match self.plan.next(&[&owner.group], |_| up, WORDS) {
+        let nodes = self.answering(owner);
+        match self.plan.next(&[&owner.group], |_| nodes.up, WORDS) {
             Next::Job(job) => {
                 let source = job.ticket.source();
-                let begun = Read::begin(source, &owner.group, up, owner.now, self.delay.get());
+                let begun = Read::begin(source, &owner.group, nodes, owner.now, self.hedge_after);
                 self.begin_read(owner, begun, Purpose::Mend(job.ticket));
             }
             Next::More => {}
