@@ -27,7 +27,6 @@ pub(crate) const PREDICTED_HITS_WRONG: &str = "yonder_predicted_hits_wrong_total
 pub(crate) const PREDICTED_FAULTS_RIGHT: &str = "yonder_predicted_faults_right_total";
 pub(crate) const PREDICTED_FAULTS_WRONG: &str = "yonder_predicted_faults_wrong_total";
 
-/// What a memory node counts by tenant.
 /// Of pages on several nodes.
 pub(crate) const PLACES_WANTED: &str = "yonder_places_of_each_page";
 pub(crate) const PLACES_NEEDED: &str = "yonder_places_needed_of_each_page";
@@ -37,9 +36,11 @@ pub(crate) const PLACES_GIVEN_UP: &str = "yonder_places_given_up_total";
 pub(crate) const PAGES_LATE: &str = "yonder_pages_late";
 pub(crate) const PAGES_LATE_MAX: &str = "yonder_pages_late_max";
 pub(crate) const PLACES_REPLACED: &str = "yonder_places_replaced_total";
+pub(crate) const EPOCH: &str = "yonder_placement_epoch";
+pub(crate) const NODES_SLOW: &str = "yonder_nodes_slow";
 pub(crate) const HEDGED_READS: &str = "yonder_hedged_reads_total";
 /// What is shown in one line of its own.
-pub(crate) const PROTECTION: [&str; 9] = [
+pub(crate) const PROTECTION: [&str; 11] = [
     PLACES_WANTED,
     PLACES_NEEDED,
     PAGES_BELOW,
@@ -49,8 +50,11 @@ pub(crate) const PROTECTION: [&str; 9] = [
     PLACES_GIVEN_UP,
     PLACES_REPLACED,
     HEDGED_READS,
+    EPOCH,
+    NODES_SLOW,
 ];
 
+/// What a memory node counts by tenant.
 pub(crate) const TENANT_REQUESTS: &str = "yonder_node_tenant_requests_total";
 pub(crate) const TENANT_BYTES: &str = "yonder_node_tenant_bytes_total";
 pub(crate) const TENANT_SHED: &str = "yonder_node_tenant_shed_total";

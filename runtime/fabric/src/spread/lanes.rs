@@ -182,7 +182,7 @@ impl Lanes {
     fn is_slow(&self, node: NodeIndex) -> bool {
         // A file has no number there.
         let link = self.links.get(usize::from(node.0)).and_then(Option::as_ref);
-        link.is_some_and(|link| link.pace.is_slow())
+        link.is_some_and(|link| link.pace().is_slow())
     }
 
     /// How long a read waits for an answer before another node is asked too.
@@ -193,14 +193,14 @@ impl Lanes {
     /// Reckons it anew.
     pub(super) fn reckon_hedge(&mut self) {
         let links = self.nodes.iter().filter_map(|node| self.links[usize::from(node.0)].as_ref());
-        self.hedge_after = hedge_after(links.map(|link| &link.pace), &mut self.room);
+        self.hedge_after = hedge_after(links.map(|link| link.pace()), &mut self.room);
     }
 
     /// A node has answered a read so late, or was waited for for so long.
     pub(super) fn took(&mut self, node: NodeIndex, span: Nanos) {
         let hedge_after = self.hedge_after;
         if let Some(link) = self.links.get_mut(usize::from(node.0)).and_then(Option::as_mut) {
-            link.pace.took(span, hedge_after);
+            link.took(span, hedge_after);
         }
     }
 

@@ -454,8 +454,14 @@ impl Fabric for SpreadFabric {
         if let Some(backup) = backup {
             counters.push(Counter { name: "spread_late_pages_max", value: backup.late_max() });
         }
-        let mending = self.shared.mending.load(Ordering::Relaxed);
-        counters.push(Counter { name: "spread_mending_bytes_per_s", value: mending });
+        let changes = [Event::Moved, Event::GivenUp, Event::Replaced].map(|event| self.shared.event(event));
+        for (name, value) in [
+            ("spread_slow_nodes", self.shared.nodes.slow()),
+            ("spread_epoch", changes.iter().sum()),
+            ("spread_mending_bytes_per_s", self.shared.mending.load(Ordering::Relaxed)),
+        ] {
+            counters.push(Counter { name, value });
+        }
         counters
     }
 }

@@ -6,7 +6,7 @@
 //!
 //! Calls that are not on the fault path, such as allocation, have a lane of their own to each node.
 
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
 use yonder_client::{Config, Operation};
@@ -42,6 +42,8 @@ pub(super) struct Node {
     session: Arc<NodeSession>,
     right: Credentials,
     pub(super) health: Health,
+    /// Links to it that find it slow.
+    slow_links: AtomicU64,
     control: Mutex<Option<Lane>>,
 }
 
@@ -58,7 +60,7 @@ pub(super) struct Link {
     pub(super) node: Arc<Node>,
     pub(super) queue: LaneQueue,
     /// Of reads there.
-    pub(super) pace: Pace,
+    pace: Pace,
     /// To the address space there.
     pub(super) right: Credentials,
 }
@@ -96,6 +98,7 @@ impl Nodes {
             session: Arc::new(session),
             right: Credentials { pid: self.pid, capability: location.capability },
             health: Health::default(),
+            slow_links: AtomicU64::new(0),
             control: Mutex::default(),
         }));
         Ok(NodeIndex((list.len() - 1).narrow_u16()))
@@ -185,6 +188,12 @@ impl Nodes {
         list.iter().filter(is_silent).map(|node| node.id).collect()
     }
 
+    /// How many there are that a queue pair finds slow.
+    pub(super) fn slow(&self) -> u64 {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().filter(|node| node.slow_links.load(Ordering::Relaxed) > 0).count() as u64
+    }
+
     fn link(&self, index: NodeIndex, inbox: &Inbox) -> Result<(), FabricError> {
         // Held meanwhile, so that a queue pair gets one lane to each node.
         let mut linked = lock(&inbox.linked);
@@ -195,6 +204,32 @@ impl Nodes {
             linked.push(index);
         }
         Ok(())
+    }
+}
+
+impl Link {
+    /// How it answers reads.
+    pub(super) fn pace(&self) -> &Pace {
+        &self.pace
+    }
+
+    /// It has answered a read so late, or was waited for for so long, where hedges wait for `hedge_after`.
+    pub(super) fn took(&mut self, span: Nanos, hedge_after: Nanos) {
+        let was_slow = self.pace.is_slow();
+        self.pace.took(span, hedge_after);
+        match (was_slow, self.pace.is_slow()) {
+            (false, true) => _ = self.node.slow_links.fetch_add(1, Ordering::Relaxed),
+            (true, false) => _ = self.node.slow_links.fetch_sub(1, Ordering::Relaxed),
+            (false, false) | (true, true) => {}
+        }
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        if self.pace.is_slow() {
+            self.node.slow_links.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }
 

@@ -172,9 +172,11 @@ impl Model {
             ("time left", if left.is_finite() { quantity::time(left) } else { NONE.to_owned() }),
             ("given up", quantity::count(number(names::PLACES_GIVEN_UP))),
             ("replaced", quantity::count(number(names::PLACES_REPLACED))),
+            ("epoch", quantity::count(number(names::EPOCH))),
+            ("slow", quantity::count(number(names::NODES_SLOW))),
             ("hedged", hedged),
         ];
-        let rows = rows.into_iter().chain(late.map(|late| ("late on disk", late)));
+        let rows = rows.into_iter().chain(late.map(|late| ("late", late)));
         rows.map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
@@ -383,7 +385,7 @@ pub(super) mod tests {
 
     /// A server with pages on several nodes, one of which has just ended.
     pub(in crate::top) fn spread_model() -> Model {
-        let values = [5, 4, 2_000, 300, 16_384, 8_192_000, 1, 0, 40];
+        let values = [5, 4, 2_000, 300, 16_384, 8_192_000, 1, 0, 40, 6, 2];
         let extra = |(name, value): (&&'static str, u64)| {
             let kind = if is_counter(name) { ExtraKind::Counter } else { ExtraKind::Gauge };
             Extra::new(name, kind, value, "Of pages.")
@@ -405,7 +407,7 @@ pub(super) mod tests {
         let rows = model.protection_rows();
         assert!(model.is_below_protection() && !full_model().is_below_protection());
         let shown: Vec<&str> = rows.iter().map(|row| row.1.as_str()).collect();
-        assert_eq!(shown, ["4 of 5", "2.00 k", "8.19 MB/s", "1.00 s", "1", "0", "15 /s", "300 of 16.4 k"]);
+        assert_eq!(shown, ["4 of 5", "2.00 k", "8.19 MB/s", "1.00 s", "1", "0", "6", "2", "15 /s", "300 of 16.4 k"]);
         assert_eq!(model.extra_rows(), [("kv items".to_owned(), "55".to_owned())]);
         assert!(full_model().protection_rows().is_empty());
     }

@@ -256,7 +256,7 @@ mod tests {
         let screen = drawn(&spread_model(), 80, 24);
         let expected = [
             " any of places 4 of 5  pages below 2.00 k  mended 8.19 MB/s  time left 1.00 s",
-            " given up 1  replaced 0  hedged 15 /s  late on disk 300 of 16.4 k",
+            " given up 1  replaced 0  epoch 6  slow 2  hedged 15 /s  late 300 of 16.4 k",
             " kv items 55",
         ];
         assert_eq!(screen[18..21].iter().map(|line| line.trim_end()).collect::<Vec<_>>(), expected);
