@@ -10,7 +10,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 use yonder_e2e::{Process, Yonder};
 
-use crate::lossy_path::LossyPath;
+use crate::impaired_path::{ImpairedPath, Impairment};
 use crate::{Fault, Wish, pause};
 
 const REGION_SIZE: &str = "4MiB";
@@ -18,8 +18,11 @@ const REGION_SIZE: &str = "4MiB";
 const NODE_MEMORY: u64 = 2;
 /// How much of its memory is local.
 const LOCAL: &str = "12.5%";
-/// How many of a thousand datagrams are lost where some are.
-const LOST: u32 = 50;
+/// The way to a node that loses much.
+const LOSSY: Impairment = Impairment { lost_of_1000: 50, ..Impairment::NONE };
+/// The way to a node that takes 2 ms for an answer, ten times as long as the others under load, and loses a little.
+const SLOW: Impairment =
+    Impairment { lost_of_1000: 10, delay: Duration::from_micros(900), jitter: Duration::from_micros(200) };
 /// How long the controller is away.
 const CONTROLLER_AWAY: Duration = Duration::from_secs(1);
 /// How long all is to be well before it counts: what the controller is told of pages is a moment old.
@@ -36,7 +39,8 @@ pub(crate) struct Cluster {
     node_memory: String,
     controller: Process,
     nodes: Vec<Node>,
-    lossy: Option<(LossyPath, Process)>,
+    /// The way to the node that is asked by datagrams, if there is one, and the node.
+    impaired: Option<(ImpairedPath, Process)>,
     server: Process,
 }
 
@@ -52,7 +56,8 @@ pub(crate) enum Harm {
     Killed(String),
     /// The node at this URL, which is the last one, stands still.
     Stopped(String),
-    Lossy,
+    /// The way to a node is impaired.
+    Impaired,
 }
 
 impl Cluster {
@@ -64,10 +69,11 @@ impl Cluster {
         let at = controller.url("tcp");
         let node_memory = (NODE_MEMORY * wish.memory_bytes).to_string();
         let mut nodes = wish.protection.nodes();
-        let lossy = wish.faults.contains(&Fault::Loss).then(|| {
+        let is_impaired = |fault: &Fault| matches!(fault, Fault::Loss | Fault::Slow);
+        let impaired = wish.faults.iter().any(is_impaired).then(|| {
             nodes -= 1;
             let address = at.trim_start_matches("tcp://").to_owned();
-            let path = LossyPath::new(address).expect("this machine has free ports");
+            let path = ImpairedPath::new(address).expect("this machine has free ports");
             let node = start_node(yonder, "udp", &path.controller, &node_memory);
             (path, node)
         });
@@ -76,12 +82,12 @@ impl Cluster {
         let memory = wish.memory_bytes.to_string();
         let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", &memory, "--local", LOCAL, "--far", &far];
         let server = guarded(yonder, &flags);
-        Self { yonder, state, node_memory, controller, nodes, lossy, server }
+        Self { yonder, state, node_memory, controller, nodes, impaired, server }
     }
 
     /// How many nodes there are.
     pub(crate) fn nodes(&self) -> usize {
-        self.nodes.len() + usize::from(self.lossy.is_some())
+        self.nodes.len() + usize::from(self.impaired.is_some())
     }
 
     /// Where the server listens.
@@ -113,11 +119,8 @@ impl Cluster {
                 self.nodes.push(node);
                 Harm::Stopped(url)
             }
-            Fault::Loss => {
-                let (path, _) = self.lossy.as_ref().expect("a node has a path where it is to lose something");
-                path.lose(LOST);
-                Harm::Lossy
-            }
+            Fault::Loss => self.impair(LOSSY),
+            Fault::Slow => self.impair(SLOW),
         }
     }
 
@@ -125,7 +128,7 @@ impl Cluster {
     /// are. None if nothing had to be done for that.
     pub(crate) fn protected_again(&mut self, harm: &Harm) -> Result<Option<Instant>, String> {
         let without = match harm {
-            Harm::None | Harm::Lossy => return Ok(None),
+            Harm::None | Harm::Impaired => return Ok(None),
             Harm::Killed(url) | Harm::Stopped(url) => url.clone(),
         };
         let since = self.well_since(|cluster| {
@@ -143,9 +146,15 @@ impl Cluster {
         match harm {
             Harm::None | Harm::Killed(_) => {}
             Harm::Stopped(_) => self.nodes.last().expect("it is the last one").process.signal(Signal::CONT),
-            Harm::Lossy => self.lossy.iter().for_each(|(path, _)| path.lose(0)),
+            Harm::Impaired => _ = self.impair(Impairment::NONE),
         }
         self.well_since(|cluster| cluster.ask("health").iter().any(|health| health["healthy"] == true)).map(drop)
+    }
+
+    fn impair(&self, impairment: Impairment) -> Harm {
+        let (path, _) = self.impaired.as_ref().expect("a node has a path where that is to be impaired");
+        path.impair(impairment);
+        Harm::Impaired
     }
 
     /// Ends the server, which is to end well.

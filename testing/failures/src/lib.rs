@@ -8,12 +8,13 @@
 //! at as many nodes as was asked for again, and the node that stood still, if one did, is back. A [`Turn`] says what
 //! came of it, a [`Summary`] what came of all.
 //!
-//! `cluster` has the processes, `lossy_path` the way to a node on which datagrams are lost, `turn` the figures.
+//! `cluster` has the processes, `impaired_path` the way to a node on which datagrams are lost or late, `turn` the
+//! figures.
 
 #![forbid(unsafe_code)]
 
 mod cluster;
-mod lossy_path;
+mod impaired_path;
 mod protection;
 mod turn;
 
@@ -54,6 +55,8 @@ pub enum Fault {
     Stop,
     /// Of the datagrams from and to a node, 5 % are lost
     Loss,
+    /// A node takes 2 ms for an answer, ten times as long as the others, and 1 % of the datagrams are lost
+    Slow,
     /// As kill, and the controller is killed at the same moment, and started again with its state a second later
     KillBoth,
 }

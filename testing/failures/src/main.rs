@@ -40,8 +40,8 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let Arguments { protection, fault: named, times, soak, each, memory } = Arguments::parse();
-    let usual =
-        if soak.is_some() { vec![Fault::Kill, Fault::Stop, Fault::Loss, Fault::KillBoth] } else { vec![Fault::Kill] };
+    let all = || vec![Fault::Kill, Fault::Stop, Fault::Loss, Fault::Slow, Fault::KillBoth];
+    let usual = if soak.is_some() { all() } else { vec![Fault::Kill] };
     let wish = Wish {
         protection,
         faults: if named.is_empty() { usual } else { named },
