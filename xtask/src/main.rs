@@ -36,7 +36,7 @@ const USAGE: &str = "type one of
   cargo xtask sim [node|order|moves|pager] [--seeds A..B]   clients and nodes under a network with faults, one process and its
                                   lanes, moves between nodes, the pager on a model of the kernel; all if none is named.
                                   --seed N [--trace] tells one run
-  cargo xtask failures [--protection copies=2] [--fault kill|stop|loss|slow|kill-both|none] [--times 20]
+  cargo xtask failures [--protection copies=2] [--fault kill|stop|loss|slow|kill-both|controller|none] [--times 20]
                                   what a server with pages on several nodes notices; --soak 1h --each 20s, all faults
                                   in turns
   cargo xtask fuzz smoke          hostile inputs for every target; fuzz TARGET --seconds N, fuzz replay TARGET FILE

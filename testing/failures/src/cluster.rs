@@ -25,6 +25,11 @@ const SLOW: Impairment =
     Impairment { lost_of_1000: 10, delay: Duration::from_micros(900), jitter: Duration::from_micros(200) };
 /// How long the controller is away.
 const CONTROLLER_AWAY: Duration = Duration::from_secs(1);
+/// How long a node may be silent until the controller takes it for lost.
+const NODE_LEASE: Duration = Duration::from_secs(3);
+/// How long the controller stands still: long enough for all nodes to be taken for lost when it goes on.
+const CONTROLLER_STILL: Duration = Duration::from_secs(10);
+const _: () = assert!(CONTROLLER_STILL.as_secs() >= 2 * NODE_LEASE.as_secs());
 /// How long all is to be well before it counts: what the controller is told of pages is a moment old.
 const WELL_FOR: Duration = Duration::from_secs(1);
 /// How often that is asked; each time takes a process.
@@ -111,6 +116,12 @@ impl Cluster {
                 self.controller = start_controller(self.yonder, &self.state, &listen);
                 self.add_node();
                 harm
+            }
+            Fault::Controller => {
+                self.controller.signal(Signal::STOP);
+                pause(CONTROLLER_STILL);
+                self.controller.signal(Signal::CONT);
+                Harm::None
             }
             Fault::Stop => {
                 let node = self.victim();
@@ -230,5 +241,7 @@ fn start_node(yonder: Yonder, scheme: &str, controller: &str, memory: &str) -> P
 
 fn start_controller(yonder: Yonder, state: &TempDir, listen: &str) -> Process {
     let state = state.path().join("state").display().to_string();
-    guarded(yonder, &["controller", "--listen", listen, "--state", &state, "--region-size", REGION_SIZE])
+    let lease = format!("{}s", NODE_LEASE.as_secs());
+    let flags = ["controller", "--listen", listen, "--state", &state, "--region-size", REGION_SIZE, "--lease", &lease];
+    guarded(yonder, &flags)
 }

@@ -59,6 +59,8 @@ pub enum Fault {
     Slow,
     /// As kill, and the controller is killed at the same moment, and started again with its state a second later
     KillBoth,
+    /// The controller stands still for 10 s, more than three times as long as a node may be silent, and goes on
+    Controller,
 }
 
 /// What to measure.

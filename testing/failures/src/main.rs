@@ -40,7 +40,7 @@ struct Arguments {
 
 fn main() -> ExitCode {
     let Arguments { protection, fault: named, times, soak, each, memory } = Arguments::parse();
-    let all = || vec![Fault::Kill, Fault::Stop, Fault::Loss, Fault::Slow, Fault::KillBoth];
+    let all = || vec![Fault::Kill, Fault::Stop, Fault::Loss, Fault::Slow, Fault::KillBoth, Fault::Controller];
     let usual = if soak.is_some() { all() } else { vec![Fault::Kill] };
     let wish = Wish {
         protection,
