@@ -38,7 +38,7 @@ const USAGE: &str = "type one of
                                   --seed N [--trace] tells one run
   cargo xtask failures [--protection copies=2] [--fault kill|stop|loss|slow|kill-both|controller|none] [--times 20]
                                   what a server with pages on several nodes notices; --soak 1h --each 20s, all faults
-                                  in turns
+                                  in turns; --rebuild --memory 512MiB, what it costs that pages get new places
   cargo xtask fuzz smoke          hostile inputs for every target; fuzz TARGET --seconds N, fuzz replay TARGET FILE
   cargo xtask install --prefix DIR   the command, the C library, its headers and yonder.pc [--from target/release]";
 

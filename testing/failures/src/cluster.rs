@@ -3,6 +3,7 @@
 //!
 //! All are processes that end with this one, also when it is killed while one of them stands still.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
@@ -47,6 +48,7 @@ pub(crate) struct Cluster {
     /// The way to the node that is asked by datagrams, if there is one, and the node.
     impaired: Option<(ImpairedPath, Process)>,
     server: Process,
+    metrics: SocketAddr,
 }
 
 struct Node {
@@ -85,9 +87,10 @@ impl Cluster {
         let nodes = (0..nodes).map(|_| Node::start(yonder, &at, &node_memory)).collect();
         let far = format!("{}?{}", at.replace("tcp://", "yonder://"), wish.protection);
         let memory = wish.memory_bytes.to_string();
-        let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", &memory, "--local", LOCAL, "--far", &far];
-        let server = guarded(yonder, &flags);
-        Self { yonder, state, node_memory, controller, nodes, impaired, server }
+        let flags = ["kv", "--listen", "127.0.0.1:0", "--metrics", "127.0.0.1:0", "--memory", &memory];
+        let mut server = guarded(yonder, &[&flags[..], &["--local", LOCAL, "--far", &far]].concat());
+        let metrics = server.metrics_address();
+        Self { yonder, state, node_memory, controller, nodes, impaired, server, metrics }
     }
 
     /// How many nodes there are.
@@ -98,6 +101,11 @@ impl Cluster {
     /// Where the server listens.
     pub(crate) fn server(&self) -> String {
         self.server.address().to_string()
+    }
+
+    /// Where it tells what it counts.
+    pub(crate) fn metrics(&self) -> SocketAddr {
+        self.metrics
     }
 
     /// Lets something fail, now.

@@ -4,18 +4,20 @@
 //! 80 % gets and 20 % sets of keys that are all equally popular. Every value that comes back is checked.
 //!
 //! The rule for the load: the peak is measured once, before the first turn, in a closed loop; each turn then is an open
-//! loop at 70 % of it. In a turn one [`Fault`] is injected at a known moment, and the turn is over when everything is
-//! at as many nodes as was asked for again, and the node that stood still, if one did, is back. A [`Turn`] says what
-//! came of it, a [`Summary`] what came of all.
+//! loop at 70 % of it. That shows what clients notice; what a [`Rebuild`] costs is seen in turns that are closed loops
+//! themselves ([`Load`]). In a turn one [`Fault`] is injected at a known moment, and it is over when everything is at
+//! as many nodes as was asked for again, and the node that stood still, if one did, is back. A [`Turn`] says what came
+//! of it, a [`Summary`] what came of all.
 //!
-//! `cluster` has the processes, `impaired_path` the way to a node on which datagrams are lost or late, `turn` the
-//! figures.
+//! `cluster` has the processes, `impaired_path` the way to a node on which datagrams are lost or late, `rebuild` what
+//! the server counts meanwhile, `turn` the figures.
 
 #![forbid(unsafe_code)]
 
 mod cluster;
 mod impaired_path;
 mod protection;
+mod rebuild;
 mod turn;
 
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -28,6 +30,8 @@ use yonder_load::{Distribution, KvLoad, LoadError, LoadResult, LoadSettings, Mix
 
 use crate::cluster::Cluster;
 pub use crate::protection::Protection;
+pub use crate::rebuild::Rebuild;
+use crate::rebuild::Watch;
 pub use crate::turn::{Spread, Summary, Turn};
 
 /// Share of the peak at which turns are loaded.
@@ -38,7 +42,7 @@ const VALUE_BYTES: usize = 1024;
 const VALUES_SHARE: f64 = 0.6;
 /// Requests that may wait when the server is late: more than a minute's, so that none is dropped.
 const BACKLOG: usize = 1 << 20;
-/// How long the server runs before the fault.
+/// How long the server runs before the fault, in an open loop.
 const LEAD: Duration = Duration::from_secs(2);
 /// The longest that a turn may take.
 const TURN_MAX: Duration = Duration::from_secs(3_600);
@@ -63,6 +67,15 @@ pub enum Fault {
     Controller,
 }
 
+/// How the server is loaded.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Load {
+    /// In an open loop at 70 % of its peak.
+    Open,
+    /// In a closed loop, which is quiet for as long as a turn lasts at least before something fails.
+    Closed,
+}
+
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct Wish {
@@ -70,6 +83,8 @@ pub struct Wish {
     pub protection: Protection,
     /// The faults, which take turns.
     pub faults: Vec<Fault>,
+    /// How the server is loaded in them.
+    pub load: Load,
     /// How many turns there are.
     pub until: Until,
     /// How long a turn lasts, at least.
@@ -99,13 +114,17 @@ pub fn measure(wish: &Wish, mut said: impl FnMut(&Turn)) -> Result<Summary, Stri
     eprintln!("failures: {} nodes; storing {} values", cluster.nodes(), load.settings().keys);
     load.fill(|_| ()).map_err(|error| error.to_string())?;
     let peak = load.run(Rate::Max, wish.peak_for, |_| ()).map_err(|error| error.to_string())?;
-    let rate = (LOAD_SHARE * peak.ops_per_s).max(1.0);
-    eprintln!("failures: the peak is {:.0} commands a second; each turn has {rate:.0}", peak.ops_per_s);
+    eprintln!("failures: the peak is {:.0} commands a second", peak.ops_per_s);
+    let (rate, lead) = match wish.load {
+        Load::Open => (Rate::PerSecond((LOAD_SHARE * peak.ops_per_s).max(1.0)), LEAD),
+        Load::Closed => (Rate::Max, wish.each),
+    };
+    let plan = Plan { rate, lead, each: wish.each };
     let (start, mut turns) = (Instant::now(), Vec::new());
     let mut faults = wish.faults.iter().copied().cycle();
     while !wish.until.is_over(turns.len(), start) {
         let fault = faults.next().ok_or("no fault is named: type --fault kill")?;
-        let turn = run_turn(&mut cluster, &mut load, rate, fault, wish.each)?;
+        let turn = run_turn(&mut cluster, &mut load, &plan, fault)?;
         let turn = Turn { turn: turns.len() + 1, protection: wish.protection.to_string(), ..turn };
         said(&turn);
         turns.push(turn);
@@ -143,22 +162,35 @@ impl Drop for EndOnDrop<'_> {
     }
 }
 
-fn run_turn(cluster: &mut Cluster, load: &mut KvLoad, rate: f64, fault: Fault, each: Duration) -> Result<Turn, String> {
+/// What all turns have in common.
+struct Plan {
+    rate: Rate,
+    /// How long nothing fails at first.
+    lead: Duration,
+    /// How long a turn lasts, at least.
+    each: Duration,
+}
+
+fn run_turn(cluster: &mut Cluster, load: &mut KvLoad, plan: &Plan, fault: Fault) -> Result<Turn, String> {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
-        let run = scope.spawn(|| load.run_until(Rate::PerSecond(rate), TURN_MAX, &is_over, |_| ()));
+        let run = scope.spawn(|| load.run_until(plan.rate, TURN_MAX, &is_over, |_| ()));
         let ends = EndOnDrop(&is_over);
+        let watch = Watch::start(cluster.metrics());
         let start = Instant::now();
-        pause(LEAD);
+        pause(plan.lead);
         let failed_at = Instant::now();
         let harm = cluster.inject(fault);
         let protected_at = cluster.protected_again(&harm)?;
-        pause(each.saturating_sub(start.elapsed()));
+        pause(plan.each.saturating_sub(start.elapsed()));
         cluster.mend(harm)?;
         drop(ends);
+        let looks = watch.end();
+        let rebuild = protected_at.and_then(|at| Rebuild::of(&looks, failed_at, at));
         let result: Result<LoadResult, LoadError> = run.join().expect("a load does not panic");
         let result = result.map_err(|error| error.to_string())?;
-        Ok(Turn::of(fault, &result, protected_at.map(|at| at.duration_since(failed_at))))
+        let turn = Turn::of(fault, &result, protected_at.map(|at| at.duration_since(failed_at)));
+        Ok(Turn { rebuild, ..turn })
     })
 }
 

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use serde::Serialize;
-use yonder_failures::{Fault, Protection, Until, Wish, measure};
+use yonder_failures::{Fault, Load, Protection, Until, Wish, measure};
 use yonder_units::{parse_bytes, parse_duration};
 
 /// Measures what a server with pages on several nodes notices when a node fails.
@@ -24,6 +24,10 @@ struct Arguments {
     /// What happens, in turns if several are named with commas between [default: kill, and all for a soak]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     fault: Vec<Fault>,
+    /// Load the server in a closed loop, with nothing amiss for as long as --each says, and then kill a node: what does
+    /// it cost that its pages get new places? Give it some --memory, or that is over before it is seen
+    #[arg(long, conflicts_with = "soak")]
+    rebuild: bool,
     /// How many turns there are
     #[arg(long, value_name = "N", default_value_t = 20)]
     times: usize,
@@ -39,12 +43,13 @@ struct Arguments {
 }
 
 fn main() -> ExitCode {
-    let Arguments { protection, fault: named, times, soak, each, memory } = Arguments::parse();
+    let Arguments { protection, fault: named, rebuild, times, soak, each, memory } = Arguments::parse();
     let all = || vec![Fault::Kill, Fault::Stop, Fault::Loss, Fault::Slow, Fault::KillBoth, Fault::Controller];
     let usual = if soak.is_some() { all() } else { vec![Fault::Kill] };
     let wish = Wish {
         protection,
         faults: if named.is_empty() { usual } else { named },
+        load: if rebuild { Load::Closed } else { Load::Open },
         until: soak.map_or(Until::Turns(times), Until::Time),
         each,
         memory_bytes: memory,

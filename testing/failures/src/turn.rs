@@ -6,7 +6,7 @@ use std::time::Duration;
 use serde::Serialize;
 use yonder_load::LoadResult;
 
-use crate::Fault;
+use crate::{Fault, Rebuild};
 
 /// What came of one fault.
 #[derive(Clone, PartialEq, Debug, Serialize)]
@@ -43,6 +43,9 @@ pub struct Turn {
     pub p999_ms: f64,
     /// From the fault until everything was at as many nodes as was asked for; none if it was all the time.
     pub protected_again_s: Option<f64>,
+    /// How pages got new places, if some did.
+    #[serde(flatten)]
+    pub rebuild: Option<Rebuild>,
 }
 
 impl Turn {
@@ -64,6 +67,7 @@ impl Turn {
             slowest_ms: load.max_us / 1e3,
             p999_ms: load.p999_us / 1e3,
             protected_again_s: protected_again.map(|time| time.as_secs_f64()),
+            rebuild: None,
         }
     }
 }
@@ -125,6 +129,12 @@ impl Summary {
             ("slowest_ms", spread(|turn| Some(turn.slowest_ms))),
             ("p999_ms", spread(|turn| Some(turn.p999_ms))),
             ("protected_again_s", spread(|turn| turn.protected_again_s)),
+            ("rebuild_bytes", spread(|turn| Some(turn.rebuild?.rebuild_bytes as f64))),
+            ("rebuild_s", spread(|turn| Some(turn.rebuild?.rebuild_s))),
+            ("rebuild_bytes_per_s", spread(|turn| Some(turn.rebuild?.rebuild_bytes_per_s))),
+            ("before_per_s", spread(|turn| Some(turn.rebuild?.before_per_s))),
+            ("during_per_s", spread(|turn| Some(turn.rebuild?.during_per_s))),
+            ("foreground_cost", spread(|turn| Some(turn.rebuild?.foreground_cost))),
         ];
         Self {
             turns: turns.len(),
@@ -176,6 +186,7 @@ mod tests {
             slowest_ms: 7.0,
             p999_ms: 6.0,
             protected_again_s,
+            rebuild: None,
         };
         let summary = Summary::of(&[turn(0, None), turn(3, Some(4.0))], 50.0);
         assert_eq!((summary.turns, summary.commands, summary.errors, summary.noticed()), (2, 200, 3, 7));

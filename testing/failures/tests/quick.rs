@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use yonder_e2e::Yonder;
-use yonder_failures::{Fault, Until, Wish, measure};
+use yonder_failures::{Fault, Load, Until, Wish, measure};
 
 #[test]
 fn nothing_is_noticed_of_a_node_that_is_killed_and_of_one_that_loses_datagrams() {
@@ -13,6 +13,7 @@ fn nothing_is_noticed_of_a_node_that_is_killed_and_of_one_that_loses_datagrams()
     let wish = Wish {
         protection: "copies=2".parse().unwrap(),
         faults: vec![Fault::Kill, Fault::Loss],
+        load: Load::Open,
         until: Until::Turns(2),
         each: Duration::from_secs(3),
         memory_bytes: 16 << 20,
@@ -24,4 +25,6 @@ fn nothing_is_noticed_of_a_node_that_is_killed_and_of_one_that_loses_datagrams()
     assert_eq!(turns.iter().map(|turn| turn.fault).collect::<Vec<_>>(), wish.faults);
     assert!(turns.iter().all(|turn| turn.commands > 0 && turn.longest_gap_ms > 0.0), "{turns:?}");
     assert!(turns[0].protected_again_s.is_some() && turns[1].protected_again_s.is_none(), "{turns:?}");
+    let rebuild = turns[0].rebuild.expect("the node had pages");
+    assert!(rebuild.rebuild_bytes > 0 && turns[1].rebuild.is_none(), "{turns:?}");
 }
