@@ -1,19 +1,28 @@
 //! [`Window`]: how many requests a lane of datagrams may have unanswered (Clio, section 4.4, after Swift).
 //!
 //! Additive increase while answers come within the target delay, multiplicative decrease when they do not or when none
-//! comes. The window may fall below one packet: then packets are sent one at a time, each a multiple of the round trip
-//! after the last, because with many clients even one packet each can be too much for a node's link.
+//! comes. The target is of queues: the shortest round trip ever comes on top, for a way may be long and empty. It is
+//! never forgotten: lanes that fill a queue together would take the queue for the way then, and fill it higher.
+//!
+//! The window may fall below one packet: then packets are sent one at a time, each a multiple of the round trip after
+//! the last, because with many clients even one packet each can be too much for a node's link.
 
 use yonder_units::Nanos;
 
 use crate::config::WindowConfig;
 use crate::event::event;
 
+/// The longest pause between two packets, and the most that the shortest round trip counts as: a node that answers late
+/// because it is busy is asked rarely, and not hardly ever.
+const PAUSE_MAX: Nanos = 10_000_000;
+
 /// A congestion window.
 #[derive(Debug)]
 pub(crate) struct Window {
     config: WindowConfig,
     packets: f64,
+    /// The shortest round trip.
+    least: Nanos,
     /// When the window last shrank.
     shrank: Option<Nanos>,
     /// When the last packet was sent.
@@ -33,7 +42,7 @@ pub(crate) enum Admission {
 
 impl Window {
     pub(crate) fn new(config: WindowConfig) -> Self {
-        Self { config, packets: config.packets_initial, shrank: None, sent: None }
+        Self { config, packets: config.packets_initial, least: Nanos::MAX, shrank: None, sent: None }
     }
 
     pub(crate) fn packets(&self) -> f64 {
@@ -55,7 +64,7 @@ impl Window {
             reason = "`as` rounds down, and a time beyond all numbers is the largest"
         )]
         let pause = (round_trip as f64 / self.packets) as Nanos;
-        match self.sent.map(|sent| sent.saturating_add(pause)) {
+        match self.sent.map(|sent| sent.saturating_add(pause.min(PAUSE_MAX))) {
             Some(due) if due > now => Admission::Later(due),
             _ => Admission::Open,
         }
@@ -69,7 +78,8 @@ impl Window {
     /// An answer came `rtt` after its request, while `in_flight` requests were unanswered, itself among them.
     #[inline]
     pub(crate) fn on_answer(&mut self, rtt: Nanos, in_flight: usize, round_trip: Nanos, now: Nanos) {
-        let target = self.config.delay_target;
+        self.least = self.least.min(rtt);
+        let target = self.config.delay_target + self.least.min(PAUSE_MAX);
         if rtt > target {
             let excess = (rtt - target) as f64 / rtt as f64;
             self.shrink(self.config.decrease * excess, round_trip, now);
@@ -143,7 +153,8 @@ mod tests {
     #[test]
     fn it_shrinks_with_the_excess_of_the_delay_and_once_in_a_round_trip() {
         let mut window = window(4.0);
-        window.on_answer(2000, 4, ROUND_TRIP, 1000);
+        window.on_answer(ROUND_TRIP, 1, ROUND_TRIP, 1000);
+        window.on_answer(2200, 4, ROUND_TRIP, 1000);
         assert!((2.99..3.01).contains(&window.packets()), "{}", window.packets());
         window.on_loss(ROUND_TRIP, 1000 + ROUND_TRIP - 1);
         assert!((2.99..3.01).contains(&window.packets()));
@@ -163,5 +174,67 @@ mod tests {
         assert!((0.01..0.011).contains(&window.packets()));
         window.on_answer(500, 1, ROUND_TRIP, 0);
         assert!(window.packets() > 1.0, "one answer within the target opens it again");
+    }
+
+    /// Where an answer takes longer than the target, and no queue is on the way.
+    #[test]
+    fn a_long_way_is_no_queue() {
+        let mut window = window(4.0);
+        for answer in 0..1_000 {
+            window.on_answer(20_000 + answer % 7 * 100, 8, 20_000, 20_000 * answer);
+        }
+        assert!((8.0..8.001).contains(&window.packets()), "{}", window.packets());
+        window.on_answer(23_000, 8, 20_000, 1 << 40);
+        assert!(window.packets() < 7.7, "a queue on it is one all the same: {}", window.packets());
+    }
+
+    #[test]
+    fn whoever_is_answered_late_asks_all_the_same() {
+        let mut window = window(0.01);
+        window.on_sent(1000);
+        assert_eq!(window.admit(0, 50 * PAUSE_MAX, 1001), Admission::Later(1000 + PAUSE_MAX));
+    }
+
+    /// Many lanes to one node that serves one packet at a time, each of which always wants to send: the queue stays what
+    /// the target allows.
+    #[test]
+    fn many_lanes_keep_the_queue_of_a_node_short() {
+        const LANES: usize = 50;
+        const SERVICE: Nanos = 10_000;
+        const WAY: Nanos = 50_000;
+        let config = WindowConfig { packets_initial: 1.0, ..WindowConfig::default() };
+        let mut windows: Vec<Window> = (0..LANES).map(|_| Window::new(config)).collect();
+        let mut in_flight = [0; LANES];
+        let mut round_trips = [100_000; LANES];
+        // What happens when: an answer to a packet of then, or a lane that may send again.
+        let mut events: std::collections::BinaryHeap<_> =
+            (0..LANES).map(|lane| std::cmp::Reverse((lane as Nanos, lane, None))).collect();
+        let (mut free_at, mut longest) = (0, 0);
+        while let Some(std::cmp::Reverse((now, lane, sent))) = events.pop() {
+            if now > 90_000_000_000 {
+                break;
+            }
+            if let Some(sent) = sent {
+                let rtt = now - sent;
+                round_trips[lane] = round_trips[lane] - round_trips[lane] / 8 + rtt / 8;
+                windows[lane].on_answer(rtt, in_flight[lane], round_trips[lane], now);
+                in_flight[lane] -= 1;
+                longest = if now > 10_000_000_000 { longest.max(rtt) } else { 0 };
+            }
+            loop {
+                match windows[lane].admit(in_flight[lane], round_trips[lane], now) {
+                    Admission::Open => {
+                        windows[lane].on_sent(now);
+                        in_flight[lane] += 1;
+                        free_at = free_at.max(now + WAY) + SERVICE;
+                        events.push(std::cmp::Reverse((free_at + WAY, lane, Some(now))));
+                    }
+                    Admission::Later(at) => break events.push(std::cmp::Reverse((at, lane, None))),
+                    Admission::Full => break,
+                }
+            }
+        }
+        let bound = 4 * config.delay_target;
+        assert!(longest < bound, "an answer took {longest} ns");
     }
 }
