@@ -113,9 +113,10 @@ struct Given {
 }
 
 impl Shared {
-    /// Places of a group are doubted: the keeper asks.
+    /// Places of a group are doubted, perhaps none: the keeper asks.
     fn doubt(&self, entry: &Entry, slots: SlotSet) {
-        if entry.doubt(slots)
+        if !slots.is_empty()
+            && entry.doubt(slots)
             && let Some(keeper) = self.keeper.get()
         {
             keeper.wake();
@@ -424,9 +425,9 @@ impl Fabric for SpreadFabric {
     }
 
     fn loses_operations(&self) -> bool {
-        // The kernel ends every transfer of a disk, and one that is busy is not helped by more of them; lanes repeat
-        // what the network loses.
-        self.shared.backup.is_none()
+        // Lanes repeat what the network loses, and other nodes are asked where one is late; the kernel ends every
+        // transfer of a disk. What is slow is not helped by more of it.
+        false
     }
 
     fn space(&self) -> Option<Credentials> {

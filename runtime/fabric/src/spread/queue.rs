@@ -361,6 +361,7 @@ impl SpreadQueuePair {
                 Course::Leaving => self.leave_to_file(&operation, now),
                 Course::Read(mut read) => {
                     let nodes = self.lanes.answering(entry, read.ticket().slots(), |slot| read.place(slot));
+                    self.shared.doubt(entry, read.waiting() - nodes.up);
                     let waits = Waits::ToRead(read.waiting());
                     let step = if self.lanes.wants_file(&operation.at, waits, |slot| read.place(slot)) {
                         ReadStep { cancel: read.give_up(), then: ReadNext::Again }
@@ -377,6 +378,7 @@ impl SpreadQueuePair {
                 }
                 Course::Write(mut write, again) => {
                     let up = self.lanes.up(entry, write.waiting(), |slot| write.place(slot));
+                    self.shared.doubt(entry, write.waiting() - up);
                     let waits = Waits::ToWrite(write.waiting());
                     let is_anew = self.lanes.wants_file(&operation.at, waits, |slot| write.place(slot));
                     let step = if is_anew { write.abandon() } else { write.look(&entry.group, up) };
