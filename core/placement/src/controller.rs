@@ -15,8 +15,8 @@ use crate::fullness::Fullness;
 use crate::leases::{SpaceLeases, Times};
 use crate::live::{Link, Live, Usage};
 use crate::message::{Answer, Command, NodeReport, Outcome, Registration, Request};
-use crate::names::{ClusterId, MoveId, NodeId, Pid};
-use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, Record, RecordKey};
+use crate::names::{ClusterId, NodeId, Pid};
+use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, RECORDS_FORMAT, Record, RecordKey};
 use crate::state::State;
 use crate::strays;
 use crate::waits::Waits;
@@ -83,6 +83,14 @@ pub enum RestoreError {
     /// The limits contradict each other.
     #[error(transparent)]
     Config(#[from] ConfigError),
+    /// A later release has written the records.
+    #[error(
+        "the stored state has format {stored}, and this release knows {RECORDS_FORMAT} at most: use the later release"
+    )]
+    Format {
+        /// The format of the records.
+        stored: u32,
+    },
     /// The regions have another size.
     #[error(
         "the stored address spaces have regions of {}, not {}: type the size that they were made with",
@@ -142,9 +150,12 @@ impl Controller {
     ) -> Result<Self, RestoreError> {
         config.check()?;
         let region_bytes = config.region_bytes;
-        let cluster = ClusterRecord { id: fresh, region_bytes, next_pid: Pid::FIRST, next_move: MoveId(1) };
-        let mut state = State::new(cluster);
+        let mut state = State::new(ClusterRecord::new(fresh, region_bytes));
         records.into_iter().for_each(|record| state.load(record));
+        if state.cluster.format > RECORDS_FORMAT {
+            return Err(RestoreError::Format { stored: state.cluster.format });
+        }
+        state.cluster.format = RECORDS_FORMAT;
         if state.cluster.region_bytes != region_bytes {
             let stored = state.cluster.region_bytes;
             return Err(RestoreError::RegionBytes { stored, configured: region_bytes });

@@ -13,6 +13,10 @@ use crate::leases::SPACE_LEASE_MS_MAX;
 use crate::message::Registration;
 use crate::names::{Capability, ClusterId, Key, MoveId, NodeId, Pid};
 
+/// The format of the records. What is added has a default, and needs no other one. Another one is read by one release
+/// before it is written, because controllers of two releases take over from one another during an upgrade.
+pub const RECORDS_FORMAT: u32 = 1;
+
 /// One durable fact.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -86,6 +90,26 @@ pub struct ClusterRecord {
     pub next_pid: Pid,
     /// The next move's number.
     pub next_move: MoveId,
+    /// The format of all records; the first one is not said.
+    #[serde(default = "first_format", skip_serializing_if = "is_first_format")]
+    pub format: u32,
+}
+
+fn first_format() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde passes a field so")]
+fn is_first_format(format: &u32) -> bool {
+    *format == first_format()
+}
+
+impl ClusterRecord {
+    /// One without address spaces.
+    #[must_use]
+    pub fn new(id: ClusterId, region_bytes: u64) -> Self {
+        Self { id, region_bytes, next_pid: Pid::FIRST, next_move: MoveId(1), format: RECORDS_FORMAT }
+    }
 }
 
 /// A node that serves this cluster, or served it and may come back.

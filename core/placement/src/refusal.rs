@@ -136,6 +136,16 @@ pub enum Refusal {
         /// What it said.
         cause: String,
     },
+    /// A request that only a later release knows.
+    #[error("the controller is of an earlier release, and does not know that: upgrade it")]
+    NotKnown,
+    /// What only a later release says.
+    #[serde(skip)]
+    #[error("the controller says '{name}', which only a later release knows: upgrade this program")]
+    Unknown {
+        /// What it is called.
+        name: String,
+    },
     /// Too much waits for nodes already, or numbers have run out.
     #[error("the controller cannot take the request: {cause}; try again later")]
     Busy {

@@ -13,14 +13,15 @@ use std::time::{Duration, Instant};
 use yonder_board::TenantLimits;
 use yonder_identity::{Host, Peer as Identity, Role};
 use yonder_placement::{
-    Actions, Answer, Asker, Config, Controller, Event, NodeId, Registration, SPACE_LEASE_STEP_MAX, Ticket, Times,
+    Actions, Answer, Asker, Config, Controller, Event, NodeId, Refusal, Registration, SPACE_LEASE_STEP_MAX, Ticket,
+    Times,
 };
 use yonder_units::{Nanos, Narrow as _};
 
 use crate::desk::{Arrival, Inbox, Said};
 use crate::door::Door;
 use crate::lines::line_of;
-use crate::messages::{FromController, ToController};
+use crate::messages::{FromController, ToController, VERSION, too_old};
 use crate::outbox::{Outbox, Outgoing, SignsOfLife};
 use crate::store::{self, Store, StoreError};
 
@@ -222,7 +223,10 @@ impl Brain {
             }
         }
         match (line, peer.node) {
-            (ToController::Register { mut facts, cluster, spaces, report, knows_alive }, None) => {
+            (ToController::Register { mut facts, cluster, spaces, report, knows_alive, version }, None) => {
+                if let Some(cause) = too_old(version) {
+                    return self.turn_away(id, cause);
+                }
                 let named = name_of(peer.identity.as_ref(), &facts).and_then(|name| {
                     facts.name = name;
                     self.has_room_for(id, facts.node)
@@ -249,6 +253,14 @@ impl Brain {
                 let ticket = Ticket(self.next_ticket);
                 self.tickets.insert(ticket, (id, asked));
                 self.handle(Event::Asked(ticket, asker, request))
+            }
+            (ToController::Unknown { ask: None }, Some(node)) => {
+                tracing::debug!(%node, "a node says what only a later release knows");
+                Ok(())
+            }
+            (ToController::Unknown { ask: Some(asked) }, None) => {
+                self.send(id, &FromController::Answer { id: asked, answer: Answer::Refused(Refusal::NotKnown) });
+                Ok(())
             }
             (_, Some(_)) => self.turn_away(id, "a node registers once and asks nothing".to_owned()),
             (_, None) => self.turn_away(id, "only a registered node reports: register first".to_owned()),
@@ -288,7 +300,7 @@ impl Brain {
         let cluster = self.controller.cluster();
         let every = ALIVE_EVERY_MAX.min(self.lease / ALIVE_PER_LEASE).max(Duration::from_millis(1));
         let alive_every_ms = if knows_alive { every.as_millis().narrow_u64() } else { 0 };
-        self.send(id, &FromController::Registered { cluster, lease_ms, alive_every_ms });
+        self.send(id, &FromController::Registered { cluster, lease_ms, alive_every_ms, version: VERSION });
         if let Some(peer) = self.peers.get_mut(&id).filter(|_| knows_alive) {
             let (bytes, leads) = (line_of(&FromController::Alive {}), self.store.tenure_probe());
             peer.outbox.show(SignsOfLife { every, bytes, leads });

@@ -391,8 +391,12 @@ impl ControllerClient {
             connection.stream.socket().set_read_timeout(Some(left(until)))?;
             match connection.lines.next() {
                 Ok(Some(FromController::Answer { id: answered, answer })) if answered == id => return Ok(answer),
-                // To a request that was given up.
-                Ok(Some(FromController::Answer { .. })) => {}
+                Ok(Some(FromController::Unknown { answer_to: Some(answered), name })) if answered == id => {
+                    let cause = format!("it answers '{name}', which only a later release knows: upgrade this program");
+                    return Err(DialError::Refused(cause));
+                }
+                // To a request that was given up, or not for this release.
+                Ok(Some(FromController::Answer { .. } | FromController::Unknown { .. })) => {}
                 Ok(Some(FromController::TurnedAway { cause })) => return Err(DialError::Refused(cause)),
                 Ok(Some(other)) => return Err(io::Error::other(format!("{other:?} is not for clients")).into()),
                 Ok(None) => return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),

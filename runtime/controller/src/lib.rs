@@ -19,6 +19,8 @@ mod brain;
 mod client;
 mod desk;
 mod door;
+#[cfg(test)]
+mod formats;
 mod limits;
 mod lines;
 mod link;
@@ -29,11 +31,12 @@ mod pool;
 mod server;
 mod silence;
 mod store;
+mod unknown;
 
 pub use agent::{MoveEnd, NodeAgent};
 pub use client::{ClientError, ControllerClient, OpenedSpace, PlacedGroup, Space};
 pub use link::{LinkCondition, LinkError, NodeLink};
-pub use messages::{FromController, ToController};
+pub use messages::{FromController, ToController, VERSION, VERSION_MIN};
 pub use server::{ControllerError, ControllerServer};
 pub use store::{
     EmbeddedStore, EtcdAccess, EtcdCertificate, EtcdStore, EtcdTls, Leadership, MemoryStore, Store, StoreError,

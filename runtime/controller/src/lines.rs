@@ -4,12 +4,12 @@ use std::io::{self, BufRead, BufReader, ErrorKind, Write};
 use std::time::{Duration, Instant};
 
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 use yonder_board::Share;
 use yonder_identity::Stream;
 
 use crate::desk::{Party, Standing};
 use crate::pool::{Part, Pool};
+use crate::unknown::Line;
 
 /// Longest line in bytes: a report of some ten thousand regions.
 pub(crate) const LINE_BYTES_MAX: usize = 4 << 20;
@@ -101,7 +101,7 @@ impl LineReader {
 
     /// The next object; `None` when the peer has closed. `InvalidData` if a line is none, too long, or took too long.
     /// After a timeout the next call goes on where this one stopped.
-    pub(crate) fn next<T: DeserializeOwned>(&mut self) -> io::Result<Option<T>> {
+    pub(crate) fn next<T: Line>(&mut self) -> io::Result<Option<T>> {
         loop {
             if self.begun.is_some_and(|begun| begun.elapsed() > LINE_TIME_MAX) {
                 return Err(wrong(&format!("the line was not ended within {} seconds", LINE_TIME_MAX.as_secs())));
@@ -164,9 +164,10 @@ impl LineReader {
         }
     }
 
-    fn take<T: DeserializeOwned>(&mut self) -> io::Result<T> {
+    fn take<T: Line>(&mut self) -> io::Result<T> {
         self.learn();
-        let object = serde_json::from_slice(&self.line);
+        let read = serde_json::from_slice(&self.line);
+        let object = read.or_else(|error| T::of_later_release(&self.line).ok_or(error));
         self.line.clear();
         self.line.shrink_to(LINE_BYTES_FREE);
         self.begun = None;
@@ -206,6 +207,11 @@ mod tests {
     use crate::desk::{Desk, Inbox};
 
     const PEER: PeerId = PeerId(1);
+
+    impl Line for u32 {}
+    impl Line for Vec<u32> {}
+    impl Line for String {}
+    impl Line for serde_json::Value {}
 
     fn pair() -> (Stream, Stream) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

@@ -17,7 +17,7 @@ use crate::addresses::{Addresses, LOOK_EVERY, is_refusal};
 use crate::agent::{Executor, NodeAgent};
 use crate::door::{DialError, dial};
 use crate::lines::{LineReader, is_timeout, send_line};
-use crate::messages::{FromController, ToController};
+use crate::messages::{FromController, ToController, VERSION, too_old};
 use crate::silence::Silence;
 
 /// How long connecting, a line, or the welcome may take.
@@ -237,11 +237,14 @@ impl Keeper {
         stream.socket().set_write_timeout(Some(write_time)).map_err(failed)?;
         let (facts, cluster) = (self.facts.clone(), self.cluster);
         let (spaces, report) = (self.executor.spaces(), self.executor.report());
-        let register = ToController::Register { facts, cluster, spaces, report, knows_alive: true };
+        let register = ToController::Register { facts, cluster, spaces, report, knows_alive: true, version: VERSION };
         send_line(&stream, &register).map_err(failed)?;
         let mut lines = LineReader::new(stream.clone());
         let (lease_ms, alive_every_ms) = match self.welcome(&stream, &mut lines).map_err(failed)? {
-            Some(FromController::Registered { cluster, lease_ms, alive_every_ms }) => {
+            Some(FromController::Registered { cluster, lease_ms, alive_every_ms, version }) => {
+                if let Some(cause) = too_old(version) {
+                    return Err(LinkError::TurnedAway { address, cause });
+                }
                 self.cluster = Some(cluster);
                 (lease_ms, alive_every_ms)
             }
@@ -313,6 +316,10 @@ impl Keeper {
                 Ok(Event::MoveEnded(id, outcome)) => {
                     self.executor.ended(id, outcome.clone());
                     Some(outcome)
+                }
+                Ok(Event::Line(of, FromController::Unknown { name, .. })) if of == connection.number => {
+                    tracing::warn!(name, "the controller says what only a later release knows: upgrade this node");
+                    None
                 }
                 // What an earlier connection left, or what is not for nodes.
                 Ok(Event::Line(..) | Event::Lost(..)) | Err(RecvTimeoutError::Timeout) => None,

@@ -7,9 +7,18 @@
 //!
 //! A node's first line is `register`; the controller's first answer to it is `registered` or `turned-away`. All other
 //! connections are clients. What is inside is in `core/placement`.
+//!
+//! Releases next to each other understand one another: a field that is added has a default, a name that is added is
+//! sent to those alone that are known to know it, and what is not known is told from what is wrong (`unknown`). What
+//! cannot be added so needs another [`VERSION`], and both are spoken for one release.
 
 use serde::{Deserialize, Serialize};
 use yonder_placement::{Answer, ClusterId, Command, NodeReport, Outcome, Pid, Registration, Request};
+
+/// The version of the lines that this release speaks, as nodes and controllers tell when a node registers.
+pub const VERSION: u32 = 2;
+/// The earliest that it understands: releases that told none spoke this one.
+pub const VERSION_MIN: u32 = 1;
 
 /// What nodes and clients send.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -28,6 +37,9 @@ pub enum ToController {
         /// It knows [`FromController::Alive`]; those of earlier releases do not.
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         knows_alive: bool,
+        /// The version of the lines that it speaks.
+        #[serde(default = "version_min")]
+        version: u32,
     },
     /// A node, about three times in a lease: how full it is.
     Report(NodeReport),
@@ -39,6 +51,12 @@ pub enum ToController {
         id: u64,
         /// What it asks.
         request: Request,
+    },
+    /// What only a later release knows, and how a client names it if it is a request.
+    #[serde(skip)]
+    Unknown {
+        /// The name of the request.
+        ask: Option<u64>,
     },
 }
 
@@ -56,6 +74,9 @@ pub enum FromController {
         /// nothing else to say. 0 if it does not, as to nodes that do not know that, and at earlier releases.
         #[serde(default, skip_serializing_if = "is_zero")]
         alive_every_ms: u64,
+        /// The version of the lines that the controller speaks.
+        #[serde(default = "version_min")]
+        version: u32,
     },
     /// To a node: the controller runs and leads.
     Alive {},
@@ -74,6 +95,28 @@ pub enum FromController {
         /// The answer.
         answer: Answer,
     },
+    /// What only a later release knows.
+    #[serde(skip)]
+    Unknown {
+        /// The client's name for its request, if it is an answer.
+        answer_to: Option<u64>,
+        /// What it is called.
+        name: String,
+    },
+}
+
+fn version_min() -> u32 {
+    VERSION_MIN
+}
+
+/// Why a peer that speaks this version is not spoken with; `None` if it is.
+pub(crate) fn too_old(version: u32) -> Option<String> {
+    (version < VERSION_MIN).then(|| {
+        format!(
+            "version {version} of the protocol is not understood any more, {VERSION_MIN} to {VERSION} are: upgrade it by \
+             the releases between, one after the other"
+        )
+    })
 }
 
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]

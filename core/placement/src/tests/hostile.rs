@@ -220,7 +220,7 @@ fn all_that_a_node_should_not_have_ends_however_much_it_is() {
 fn a_space_that_waits_to_be_ended_at_a_node_is_not_made_there_before() {
     let mut scene = Scene::new();
     let next_pid = *numbers(STRAYS_NOTED_MAX + 1).last().unwrap();
-    let cluster = ClusterRecord { id: ClusterId(7), region_bytes: REGION, next_pid, next_move: MoveId(1) };
+    let cluster = ClusterRecord { next_pid, ..ClusterRecord::new(ClusterId(7), REGION) };
     scene.controller = Controller::restore(config(), ClusterId(7), [Record::Cluster(cluster)], 0).unwrap();
     let pid = scene.create();
     assert_eq!(pid, next_pid);
@@ -272,4 +272,15 @@ fn of_more_addresses_than_a_node_may_have_no_more_are_read() {
     assert_eq!(read(URLS_MAX).unwrap().urls.len(), URLS_MAX);
     let told = read(URLS_MAX + 1).unwrap_err().to_string();
     assert!(told.contains("invalid length 9, expected 8 URLs at most"), "{told}");
+}
+
+#[test]
+fn records_of_a_later_format_are_not_touched() {
+    let of_format = |format| {
+        let cluster = ClusterRecord { format, ..ClusterRecord::new(ClusterId(7), REGION) };
+        Controller::restore(config(), ClusterId(7), [Record::Cluster(cluster)], 0).map(drop)
+    };
+    assert_eq!(of_format(RECORDS_FORMAT), Ok(()));
+    let error = of_format(RECORDS_FORMAT + 1).unwrap_err();
+    assert!(error.to_string().contains("use the later release"), "{error}");
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
-use yonder_controller::{FromController, MemoryStore, ToController};
+use yonder_controller::{FromController, MemoryStore, ToController, VERSION_MIN};
 use yonder_identity::{Authority, Credential, Role, SharedKey, Stream, connect};
 use yonder_placement::{Config, Domains, NodeId, NodeReport, Registration};
 
@@ -118,5 +118,12 @@ pub(crate) fn register(node: u64, name: Option<&str>) -> ToController {
         domains: Domains::default(),
     };
     let report = NodeReport { free_bytes: REGION, ..NodeReport::default() };
-    ToController::Register { facts, cluster: None, spaces: Vec::new(), report, knows_alive: false }
+    ToController::Register {
+        facts,
+        cluster: None,
+        spaces: Vec::new(),
+        report,
+        knows_alive: false,
+        version: VERSION_MIN,
+    }
 }

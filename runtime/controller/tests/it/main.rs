@@ -19,3 +19,4 @@ mod roles;
 mod secure_etcd;
 mod signs;
 mod strangers;
+mod versions;

@@ -4,44 +4,49 @@ use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::time::Duration;
 
-use yonder_controller::{ControllerClient, FromController, LinkCondition, ToController};
+use yonder_controller::{ControllerClient, FromController, LinkCondition, ToController, VERSION, VERSION_MIN};
 use yonder_placement::{ClusterId, NodeCondition, Request};
 
 use crate::fake::{Cluster, TIMEOUT, any_port, until};
 use crate::identities::{Raw, register};
 
 /// A controller that stands still once it has welcomed a node.
-struct Still {
+pub(crate) struct Still {
     listener: TcpListener,
-    address: SocketAddr,
+    pub(crate) address: SocketAddr,
 }
 
 impl Still {
-    fn new() -> Self {
+    pub(crate) fn new() -> Self {
         let listener = TcpListener::bind(any_port()).unwrap();
         let address = listener.local_addr().unwrap();
         Self { listener, address }
     }
 
     /// Its address before that of another one.
-    fn before(&self, other: SocketAddr) -> String {
+    pub(crate) fn before(&self, other: SocketAddr) -> String {
         format!("{},{other}", self.address)
     }
 
     /// Welcomes the next one that connects, and says no more.
-    fn welcome(&self, cluster: ClusterId, alive_every_ms: u64) -> TcpStream {
+    pub(crate) fn welcome(&self, cluster: ClusterId, alive_every_ms: u64) -> TcpStream {
+        self.welcome_with(cluster, alive_every_ms, VERSION_MIN)
+    }
+
+    /// The same, as one that speaks this version.
+    pub(crate) fn welcome_with(&self, cluster: ClusterId, alive_every_ms: u64, version: u32) -> TcpStream {
         let mut stream = self.listener.accept().unwrap().0;
         let mut line = String::new();
         BufReader::new(stream.try_clone().unwrap()).read_line(&mut line).unwrap();
         assert!(line.contains("\"knows_alive\":true"), "{line}");
-        let welcome = FromController::Registered { cluster, lease_ms: 60_000, alive_every_ms };
+        let welcome = FromController::Registered { cluster, lease_ms: 60_000, alive_every_ms, version };
         writeln!(stream, "{}", serde_json::to_string(&welcome).unwrap()).unwrap();
         stream
     }
 }
 
 /// What the controller calls its cluster.
-fn cluster_of(cluster: &Cluster) -> ClusterId {
+pub(crate) fn cluster_of(cluster: &Cluster) -> ClusterId {
     let mut raw = Raw::new(cluster.address, None);
     raw.say(&register(9, None));
     match raw.hear() {
@@ -50,7 +55,7 @@ fn cluster_of(cluster: &Cluster) -> ClusterId {
     }
 }
 
-fn serves(client: &mut ControllerClient, node: u64) -> bool {
+pub(crate) fn serves(client: &mut ControllerClient, node: u64) -> bool {
     let nodes = client.nodes().unwrap();
     nodes.iter().any(|view| view.node.0 == node && view.condition == NodeCondition::Serving)
 }
@@ -99,7 +104,7 @@ fn only_nodes_that_know_signs_of_life_are_shown_them() {
     let (mut old, mut new) = (Raw::new(cluster.address, None), Raw::new(cluster.address, None));
     old.say(&register(1, None));
     let ToController::Register { facts, cluster: of, spaces, report, .. } = register(2, None) else { unreachable!() };
-    new.say(&ToController::Register { facts, cluster: of, spaces, report, knows_alive: true });
+    new.say(&ToController::Register { facts, cluster: of, spaces, report, knows_alive: true, version: VERSION });
     assert!(matches!(old.hear(), FromController::Registered { alive_every_ms: 0, .. }));
     assert!(matches!(new.hear(), FromController::Registered { alive_every_ms: 500, .. }));
     let mut client = Raw::new(cluster.address, None);

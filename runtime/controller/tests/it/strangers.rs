@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use yonder_controller::{ClientError, FromController, LinkError, MemoryStore, ToController};
+use yonder_controller::{ClientError, FromController, LinkError, MemoryStore, ToController, VERSION_MIN};
 use yonder_identity::{HANDSHAKE_TIMEOUT, Role};
 use yonder_placement::{
     Answer, Config, NodeCondition, NodeReport, NodeView, Pid, Refusal, RegionReport, Request, WAITING_MAX,
@@ -138,7 +138,14 @@ fn half_lines_of_those_who_begin_as_nodes_do_keep_no_node_out() {
     let cluster = Cluster::new(config, Box::new(MemoryStore::default()));
     let mut node = Raw::new(cluster.address, None);
     let ToController::Register { facts, cluster: of, spaces, .. } = register(1, None) else { unreachable!() };
-    node.say(&ToController::Register { facts, cluster: of, spaces, report: report(0), knows_alive: false });
+    node.say(&ToController::Register {
+        facts,
+        cluster: of,
+        spaces,
+        report: report(0),
+        knows_alive: false,
+        version: VERSION_MIN,
+    });
     assert!(matches!(node.hear(), FromController::Registered { .. }));
     let half = half_lines::<PEERS>(&cluster);
     // Of the last bytes it is not known when they are read: the node says much meanwhile.
