@@ -1,11 +1,11 @@
-//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `compat`, `lints`, `loom`, `miri`, `sim`, `failures`, `fuzz`
-//! and `install`.
+//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `compat`, `lints`, `loom`, `miri`, `sim`, `failures`,
+//! `versions`, `fuzz` and `install`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
 //! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`failures`] measures what is noticed of nodes that
-//! fail, [`fuzz`] runs hostile inputs, [`compat`] programs of others. [`install`] puts the command and the C library
-//! where programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
+//! fail, [`versions`] mixes releases, [`fuzz`] runs hostile inputs, [`compat`] programs of others. [`install`] puts the
+//! command and the C library where programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod loom;
 mod miri;
 mod sim;
 mod tidy;
+mod versions;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -39,6 +40,7 @@ const USAGE: &str = "type one of
   cargo xtask failures [--protection copies=2] [--fault kill|stop|loss|slow|kill-both|controller|none] [--times 20]
                                   what a server with pages on several nodes notices; --soak 1h --each 20s, all faults
                                   in turns; --rebuild --memory 512MiB, what it costs that pages get new places
+  cargo xtask versions [--with COMMIT]   clusters of this release and the one before, rolled under load
   cargo xtask fuzz smoke          hostile inputs for every target; fuzz TARGET --seconds N, fuzz replay TARGET FILE
   cargo xtask install --prefix DIR   the command, the C library, its headers and yonder.pc [--from target/release]";
 
@@ -55,6 +57,7 @@ fn main() -> ExitCode {
         ["miri"] => miri::run(&repository_root()),
         ["sim", rest @ ..] => sim::run_with(&repository_root(), rest),
         ["failures", rest @ ..] => failures::run_with(&repository_root(), rest),
+        ["versions", rest @ ..] => versions::run_with(&repository_root(), rest),
         ["fuzz", rest @ ..] => fuzz::run_with(&repository_root(), rest),
         ["install", rest @ ..] => install::wish(rest).and_then(|wish| install::run(&repository_root(), &wish)),
         [] => Err(format!("a chore is missing: {USAGE}")),

@@ -16,6 +16,8 @@ use crate::terminal::Terminal;
 
 /// Environment variable that names the binary to test.
 const BINARY_VARIABLE: &str = "YONDER_BIN";
+/// Environment variable that names the binary of the release before.
+const BEFORE_VARIABLE: &str = "YONDER_BEFORE";
 /// Whose binary it is.
 const PACKAGE: &str = "yonder-cli";
 /// Where the guides are, a folder for each.
@@ -61,6 +63,14 @@ impl Yonder {
     pub fn found() -> Self {
         static PATH: OnceLock<PathBuf> = OnceLock::new();
         Self { path: PATH.get_or_init(locate) }
+    }
+
+    /// The binary of the release before, if one is named.
+    #[must_use]
+    pub fn before() -> Option<Self> {
+        static PATH: OnceLock<Option<PathBuf>> = OnceLock::new();
+        let path = PATH.get_or_init(|| std::env::var_os(BEFORE_VARIABLE).map(PathBuf::from));
+        path.as_deref().map(|path| Self { path })
     }
 
     /// The binary with what `yonder run` needs, if this machine can run far memory; else prints `SKIP` as

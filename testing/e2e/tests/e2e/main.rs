@@ -38,4 +38,5 @@ mod stock_clients;
 mod stopped_client;
 mod takeover;
 mod top;
+mod versions;
 mod workloads;

@@ -31,9 +31,30 @@ struct Server {
     flags: Vec<String>,
 }
 
+/// The binary that each part of a cluster is, or becomes when it is restarted.
+#[derive(Clone, Copy)]
+pub(crate) struct Binaries {
+    pub(crate) controllers: Yonder,
+    pub(crate) nodes: Yonder,
+    /// Of the server whose pages are on the nodes.
+    pub(crate) kv: Yonder,
+}
+
+impl Binaries {
+    pub(crate) fn all(yonder: Yonder) -> Self {
+        Self { controllers: yonder, nodes: yonder, kv: yonder }
+    }
+
+    fn of(self, flags: &[String]) -> Yonder {
+        if flags[0] == "controller" { self.controllers } else { self.nodes }
+    }
+}
+
 /// Controllers and nodes, by their URLs.
-struct Cluster {
+pub(crate) struct Cluster {
+    /// What asks it.
     yonder: Yonder,
+    pub(crate) binaries: Binaries,
     servers: BTreeMap<String, Server>,
     /// Addresses of the controllers, with commas between.
     at: String,
@@ -43,13 +64,23 @@ struct Cluster {
 impl Cluster {
     /// A controller with its state in a file.
     fn start(nodes: usize) -> Self {
-        let folder = tempfile::tempdir().expect("a temporary folder");
-        let state = folder.path().join("state").display().to_string();
-        Self::start_with(folder, nodes, 1, &["--state", &state])
+        Self::start_of(Binaries::all(Yonder::found()), nodes)
     }
 
-    fn start_with(folder: tempfile::TempDir, nodes: usize, controllers: usize, state: &[&str]) -> Self {
-        let mut cluster = Self { yonder: Yonder::found(), servers: BTreeMap::new(), at: String::new(), folder };
+    pub(crate) fn start_of(binaries: Binaries, nodes: usize) -> Self {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let state = folder.path().join("state").display().to_string();
+        Self::start_with(binaries, folder, (nodes, 1), &["--state", &state])
+    }
+
+    fn start_with(
+        binaries: Binaries,
+        folder: tempfile::TempDir,
+        (nodes, controllers): (usize, usize),
+        state: &[&str],
+    ) -> Self {
+        let (yonder, servers) = (Yonder::found(), BTreeMap::new());
+        let mut cluster = Self { yonder, binaries, servers, at: String::new(), folder };
         let addresses = free_addresses(controllers);
         for (index, address) in addresses.iter().enumerate() {
             let url = format!("tcp://{address}");
@@ -68,9 +99,10 @@ impl Cluster {
     }
 
     fn serve(&mut self, url: &str, flags: &[&str], says: &str) {
-        let mut process = self.yonder.spawn(flags);
+        let flags: Vec<String> = flags.iter().map(ToString::to_string).collect();
+        let mut process = self.spawn(&flags);
         process.wait_for(says);
-        self.servers.insert(url.to_owned(), Server { process, flags: flags.iter().map(ToString::to_string).collect() });
+        self.servers.insert(url.to_owned(), Server { process, flags });
     }
 
     /// Ends a server, as systemd would, and starts it anew at the same address.
@@ -80,9 +112,12 @@ impl Cluster {
         process.signal(Signal::TERM);
         let ended = process.end();
         assert!(ended.code == Some(0) && !ended.stderr.contains("are gone"), "{url}: {}", ended.stderr);
-        let flags: Vec<&str> = flags.iter().map(String::as_str).collect();
-        let process = self.yonder.spawn(&flags);
-        self.servers.insert(url.to_owned(), Server { process, flags: flags.iter().map(ToString::to_string).collect() });
+        let process = self.spawn(&flags);
+        self.servers.insert(url.to_owned(), Server { process, flags });
+    }
+
+    fn spawn(&self, flags: &[String]) -> Process {
+        self.binaries.of(flags).spawn(&flags.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
     fn ask(&self, what: &str) -> Ended {
@@ -103,7 +138,7 @@ impl Cluster {
     fn kv(&self, query: &str) -> Process {
         let far = format!("yonder://{}{query}", self.at);
         let flags = ["kv", "--listen", "127.0.0.1:0", "--memory", "24MiB", "--local", "4MiB", "--far", &far];
-        let server = self.yonder.serve(&flags);
+        let server = self.binaries.kv.serve(&flags);
         Client::connect(server.address()).fill(&CONTENT, 0..CONTENT.keys, 1);
         server
     }
@@ -203,9 +238,16 @@ impl Pipes {
 }
 
 /// Restarts all of a cluster under load, and returns what was restarted, in order.
-fn roll_all(mut cluster: Cluster, query: &str) -> (Cluster, Vec<String>) {
+fn roll_all(cluster: Cluster, query: &str) -> (Cluster, Vec<String>) {
+    let same = cluster.binaries;
+    roll_all_to(same, cluster, query)
+}
+
+/// As [`roll_all`], with what comes back being other binaries.
+pub(crate) fn roll_all_to(binaries: Binaries, mut cluster: Cluster, query: &str) -> (Cluster, Vec<String>) {
     let before = cluster.numbers();
     let server = cluster.kv(query);
+    cluster.binaries = binaries;
     let pipes = Pipes::make(cluster.folder.path());
     let (asks, answers) = (Pipes::open(&pipes.asks), Pipes::open(&pipes.answers));
     let (ended, restarted) = under_load(server, || {
@@ -255,7 +297,7 @@ fn controllers_on_etcd_are_restarted_and_the_one_that_leads_is_last() {
         println!("SKIP: yonder was built without etcd: cargo build -p yonder-cli --features etcd");
         return;
     }
-    let cluster = Cluster::start_with(folder, 4, 3, &["--etcd", etcd.endpoint()]);
+    let cluster = Cluster::start_with(Binaries::all(Yonder::found()), folder, (4, 3), &["--etcd", etcd.endpoint()]);
     let first = format!("tcp://{}", cluster.at.split(',').next().expect("there are three"));
     let (_cluster, restarted) = roll_all(cluster, "?copies=2");
     assert_eq!(restarted.last(), Some(&first), "the one that leads is last");
