@@ -124,4 +124,18 @@ mod tests {
         }
         assert_eq!(SessionRequest::from_bytes(b"GET "), None);
     }
+
+    /// As the release before wrote them: others need another version in [`MAGIC`].
+    #[test]
+    fn the_bytes_are_those_of_the_release_before() {
+        let request = SessionRequest { protection: Protection::Encrypted };
+        let secret = SessionSecret::from_bytes([9; 32], Cipher::Aegis128L, Protection::Encrypted);
+        let number = SessionNumber::new(7, 2, 3);
+        let grant = SessionGrant { number, secret, incarnation: 0x1122, time: 0x3344, seconds: 3600 };
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(hex(&request.to_bytes()), "59730402");
+        let secret = "09".repeat(32);
+        let expected = format!("59730402010003080038000000{secret}22110000000000004433000000000000100e0000");
+        assert_eq!(hex(&grant.to_bytes()[..]), expected);
+    }
 }
