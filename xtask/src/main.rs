@@ -5,7 +5,8 @@
 //! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
 //! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`failures`] measures what is noticed of nodes that
 //! fail, [`versions`] mixes releases, [`fuzz`] runs hostile inputs, [`compat`] programs of others. [`install`] puts the
-//! command and the C library where programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
+//! command and the C library where programs find them. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in
+//! `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
