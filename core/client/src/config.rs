@@ -28,8 +28,7 @@ pub struct WindowConfig {
     pub packets_min: f64,
     /// Most packets.
     pub packets_max: f64,
-    /// How much more than the shortest round trip an answer may take: above that the window shrinks, and below
-    /// it grows.
+    /// The round trip above which the window shrinks, and below which it grows.
     pub delay_target: Nanos,
     /// Packets that it grows by in a round trip.
     pub increase: f64,

@@ -353,8 +353,7 @@ impl<M: Machine> Pager<M> {
     fn abandon_block(&self, core: &RegionCore<M>, block: BlockIndex) {
         let first = block.first_page().0;
         let pages = first..(first + BLOCK_PAGES_U32).min(core.table.pages().narrow_u32());
-        if self.release_in_block(core, pages.clone(), Writes::Awaited, M::now() + self.node.attempt_deadline()).is_err()
-        {
+        if self.release_in_block(core, pages.clone(), Writes::Awaited, M::now() + self.node.patience()).is_err() {
             let result = self.release_in_block(core, pages, Writes::Abandoned, M::now() + self.node.fault_deadline());
             result.expect("pages without a write are released");
         }

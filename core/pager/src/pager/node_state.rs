@@ -18,9 +18,13 @@ pub(crate) struct NodeState {
     name: Arc<str>,
     fault_deadline: Nanos,
     attempt_deadline: Nanos,
+    patience: Nanos,
     /// Whether a fetch has reached its deadline and none has succeeded since: the node is gone.
     is_lost: AtomicBool,
 }
+
+/// Attempts that are waited for where nothing is lost, and nothing depends on the answer.
+const PATIENCE_ATTEMPTS: u32 = 10;
 
 /// What can be added to any time that a clock shows: at most 146 years.
 fn deadline(wanted: Duration) -> Nanos {
@@ -30,9 +34,14 @@ fn deadline(wanted: Duration) -> Nanos {
 impl NodeState {
     pub(crate) fn new<M: Machine>(config: &Config, fabric: &M::Fabric) -> Self {
         let fault_deadline = deadline(config.deadlines.fault);
-        let attempt_deadline =
-            if M::loses_operations(fabric) { deadline(config.deadlines.attempt) } else { fault_deadline };
-        Self { name: Arc::from(M::url(fabric)), fault_deadline, attempt_deadline, is_lost: AtomicBool::new(false) }
+        let attempt = deadline(config.deadlines.attempt);
+        let (attempt_deadline, patience) = match M::loses_operations(fabric) {
+            true => (attempt, attempt),
+            // What is slow then is no sign of a loss.
+            false => (fault_deadline, deadline(config.deadlines.attempt.saturating_mul(PATIENCE_ATTEMPTS))),
+        };
+        let (patience, is_lost) = (patience.min(fault_deadline), AtomicBool::new(false));
+        Self { name: Arc::from(M::url(fabric)), fault_deadline, attempt_deadline, patience, is_lost }
     }
 
     pub(crate) fn name(&self) -> &Arc<str> {
@@ -51,15 +60,17 @@ impl NodeState {
         self.attempt_deadline
     }
 
+    /// How long an answer is waited for that nobody needs, or that a node which is lost is not expected to give.
+    #[inline]
+    pub(crate) fn patience(&self) -> Nanos {
+        self.patience
+    }
+
     /// How long a fetch that begins now may take. Once the node has let one reach its deadline, later ones only probe
     /// it: requests that need it must not fill the workers, and with them the way of those that do not.
     #[inline]
     pub(crate) fn fault_timeout(&self) -> Nanos {
-        if self.is_lost.load(Ordering::Relaxed) {
-            self.attempt_deadline.min(self.fault_deadline)
-        } else {
-            self.fault_deadline
-        }
+        if self.is_lost.load(Ordering::Relaxed) { self.patience } else { self.fault_deadline }
     }
 
     /// A fetch has succeeded.

@@ -190,7 +190,7 @@ impl<M: Machine> PortInner<M> {
     /// Posts reads again whose completion is overdue: the fabric has lost them.
     pub(super) fn scan_for_lost(&mut self, turn: Turn<'_, M>) {
         let Turn { pager, now, .. } = turn;
-        self.cancel_guide_reads(pager, |_, posted| now >= posted + pager.node.attempt_deadline());
+        self.cancel_guide_reads(pager, |_, posted| now >= posted + pager.node.patience());
         for slot in 0..self.fetches.len().narrow_u16() {
             let fetch = &self.fetches[usize::from(slot)];
             let overdue = now >= fetch.posted + pager.node.attempt_deadline() || now >= fetch.deadline;

@@ -42,6 +42,9 @@ pub(super) struct Lanes {
     hedge_after: Nanos,
     /// To reckon that.
     room: Vec<Nanos>,
+    polled: Nanos,
+    /// How long before that was the poll before: what has arrived may have waited for so long.
+    since: Nanos,
 }
 
 impl Lanes {
@@ -50,7 +53,7 @@ impl Lanes {
         let links = (0..NODES_MAX).map(|_| None).collect();
         let nodes = Vec::with_capacity(NODES_MAX.into());
         let (rounds, room) = (Rounds::new(messages), Vec::with_capacity(NODES_MAX.into()));
-        let mut lanes = Self { inbox, links, nodes, file, rounds, hedge_after: DELAY_MAX, room };
+        let mut lanes = Self { inbox, links, nodes, file, rounds, hedge_after: DELAY_MAX, room, polled: 0, since: 0 };
         lanes.take_arrived();
         lanes
     }
@@ -59,7 +62,17 @@ impl Lanes {
     pub(super) fn none(frames: Arc<Mapping>) -> Self {
         let (inbox, rounds) = (Inbox::without_sender(frames), Rounds::new(1));
         let (nodes, room) = (Vec::new(), Vec::new());
-        Self { inbox, links: Box::default(), nodes, file: None, rounds, hedge_after: DELAY_MAX, room }
+        Self {
+            inbox,
+            links: Box::default(),
+            nodes,
+            file: None,
+            rounds,
+            hedge_after: DELAY_MAX,
+            room,
+            polled: 0,
+            since: 0,
+        }
     }
 
     /// As [`crate::QueuePair::set_posting`].
@@ -130,11 +143,13 @@ impl Lanes {
             return;
         }
         self.take_arrived();
+        (self.since, self.polled) = (now.saturating_sub(self.polled), now);
         for node in &self.nodes {
             let link = self.links[usize::from(node.0)].as_mut().expect("it is among those there");
             link.queue.poll(now, || false);
-            if link.queue.is_waiting() {
-                link.node.health.wait(now);
+            match link.queue.is_waiting() {
+                true => link.wait(self.since, now),
+                false => link.end_silence(),
             }
         }
         self.file.iter_mut().for_each(|file| file.poll(now));
@@ -148,6 +163,7 @@ impl Lanes {
             let ended = link.queue.take_ended()?;
             if ended.1 != End::Unknown {
                 link.node.health.hear(now);
+                link.end_silence();
             }
             Some(ended)
         });
@@ -160,7 +176,7 @@ impl Lanes {
         if node == backup::NODE {
             return self.file.as_ref().is_some_and(FileLink::is_up);
         }
-        self.links[usize::from(node.0)].as_ref().is_some_and(|link| link.node.health.state().is_up())
+        self.links[usize::from(node.0)].as_ref().is_some_and(|link| link.is_up())
     }
 
     /// Those of some slots whose nodes answer, and a file that can be used.
@@ -193,12 +209,14 @@ impl Lanes {
     /// Reckons it anew.
     pub(super) fn reckon_hedge(&mut self) {
         let links = self.nodes.iter().filter_map(|node| self.links[usize::from(node.0)].as_ref());
-        self.hedge_after = hedge_after(links.map(|link| link.pace()), &mut self.room);
+        let asked = links.filter(|link| link.node.is_asked());
+        self.hedge_after = hedge_after(asked.map(|link| link.pace()), &mut self.room);
     }
 
-    /// A node has answered a read so late, or was waited for for so long.
+    /// A node has answered a read so late, or was waited for for so long. What the caller itself has not looked for it
+    /// is no time of the node.
     pub(super) fn took(&mut self, node: NodeIndex, span: Nanos) {
-        let hedge_after = self.hedge_after;
+        let (span, hedge_after) = (span.saturating_sub(self.since), self.hedge_after);
         if let Some(link) = self.links.get_mut(usize::from(node.0)).and_then(Option::as_mut) {
             link.took(span, hedge_after);
         }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use yonder_client::{Config, Operation};
 use yonder_mapping::Mapping;
 use yonder_placement::NodeId;
-use yonder_protect::health::{Health, State, others};
+use yonder_protect::health::{Health, STEP_MAX, SUSPECT_AFTER, State, others};
 use yonder_protect::pace::Pace;
 use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
@@ -61,6 +61,8 @@ pub(super) struct Link {
     pub(super) queue: LaneQueue,
     /// Of reads there.
     pace: Pace,
+    /// How long this lane was waited for in vain: others may hear the node.
+    silence: Nanos,
     /// To the address space there.
     pub(super) right: Credentials,
 }
@@ -171,7 +173,7 @@ impl Nodes {
     /// Sees to it that all queue pairs have a lane to each node that answers.
     pub(super) fn connect_all(&self) {
         for index in (0..self.len().narrow_u16()).map(NodeIndex) {
-            if matches!(self.get(index).health.state(), State::Up | State::Suspect) {
+            if self.get(index).is_asked() {
                 // It is tried again later.
                 let _ = self.connect(index);
             }
@@ -191,7 +193,8 @@ impl Nodes {
     /// How many there are that a queue pair finds slow.
     pub(super) fn slow(&self) -> u64 {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        list.iter().filter(|node| node.slow_links.load(Ordering::Relaxed) > 0).count() as u64
+        let is_slow = |node: &&Arc<Node>| node.slow_links.load(Ordering::Relaxed) > 0 && node.is_asked();
+        list.iter().filter(is_slow).count() as u64
     }
 
     fn link(&self, index: NodeIndex, inbox: &Inbox) -> Result<(), FabricError> {
@@ -200,7 +203,7 @@ impl Nodes {
         if !linked.contains(&index) {
             let node = self.get(index);
             let queue = LaneQueue::new(node.open(lane_config)?, Arc::clone(&inbox.frames));
-            inbox.put(index, Box::new(Link { queue, pace: Pace::default(), right: node.right, node }));
+            inbox.put(index, Box::new(Link { queue, pace: Pace::default(), silence: 0, right: node.right, node }));
             linked.push(index);
         }
         Ok(())
@@ -208,6 +211,24 @@ impl Nodes {
 }
 
 impl Link {
+    /// A poll, so long after the last one, has brought nothing that is waited for.
+    pub(super) fn wait(&mut self, since: Nanos, now: Nanos) {
+        self.silence += since.min(STEP_MAX);
+        self.node.health.wait(now);
+    }
+
+    /// It has answered, or nothing is waited for.
+    #[inline]
+    pub(super) fn end_silence(&mut self) {
+        self.silence = 0;
+    }
+
+    /// Whether it answers in time.
+    #[inline]
+    pub(super) fn is_up(&self) -> bool {
+        self.silence < SUSPECT_AFTER && self.node.health.state().is_up()
+    }
+
     /// How it answers reads.
     pub(super) fn pace(&self) -> &Pace {
         &self.pace
@@ -234,6 +255,11 @@ impl Drop for Link {
 }
 
 impl Node {
+    /// Whether anything is asked of it.
+    pub(super) fn is_asked(&self) -> bool {
+        matches!(self.health.state(), State::Up | State::Suspect)
+    }
+
     /// Whether it is that of a location, and knows the address space as it was then.
     fn is_at(&self, location: &Location) -> bool {
         self.id == location.node && self.right.capability == location.capability

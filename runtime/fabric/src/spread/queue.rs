@@ -17,7 +17,7 @@ use yonder_mapping::Mapping;
 use yonder_protect::hedge::Budget;
 use yonder_protect::pace::READS_PER_SAMPLE;
 use yonder_protect::{
-    Extent, Landing, Look, Read, ReadNext, ReadStep, SLOTS_MAX, Slot, SlotSet, Write, WriteEnd, WriteNext,
+    Extent, Landing, Look, Place, Read, ReadNext, ReadStep, SLOTS_MAX, Slot, SlotSet, Write, WriteEnd, WriteNext,
     WriteRefusal, WriteStep,
 };
 use yonder_units::{FrameIndex, Nanos, Narrow};
@@ -122,7 +122,7 @@ impl SpreadQueuePair {
                 let mut nodes = self.lanes.answering(&area.table, ticket.slots(), |slot| ticket.place(slot));
                 self.reads += 1;
                 if self.reads.is_multiple_of(READS_PER_SAMPLE) {
-                    nodes = nodes.up.into();
+                    nodes = nodes.slow_first();
                 }
                 let (read, first) = Read::begin(ticket, &area.table.group, nodes, now, self.lanes.hedge_after());
                 self.budget.earn();
@@ -163,11 +163,7 @@ impl SpreadQueuePair {
 
     /// Does what a step of a read says.
     fn go_on_reading(&mut self, at: u16, operation: &Operation, read: Read, step: ReadStep, now: Nanos) -> Step {
-        for slot in step.cancel.iter() {
-            // One that was cancelled was waited for all the same.
-            let late = read.waited(slot, now).filter(|span| *span > self.lanes.hedge_after());
-            late.into_iter().for_each(|span| self.lanes.took(self.asked_at[usize::from(at)][slot.index()], span));
-        }
+        self.note_late(at, &read, step.cancel, now);
         self.withdraw(at, step.cancel);
         match step.then {
             ReadNext::Wait => Step::On(Course::Read(read)),
@@ -266,6 +262,14 @@ impl SpreadQueuePair {
         }
     }
 
+    /// An answer that is not waited for any more was waited for all the same.
+    fn note_late(&mut self, at: u16, read: &Read, slots: SlotSet, now: Nanos) {
+        for slot in slots.iter() {
+            let late = read.waited(slot, now).filter(|span| *span > self.lanes.hedge_after());
+            late.into_iter().for_each(|span| self.lanes.took(self.asked_at[usize::from(at)][slot.index()], span));
+        }
+    }
+
     /// Withdraws what was posted for the operation at `at` to these slots.
     fn withdraw(&mut self, at: u16, asked: SlotSet) {
         for slot in asked.iter() {
@@ -336,6 +340,11 @@ impl SpreadQueuePair {
         }
     }
 
+    /// Nodes that are waited for and do not answer may have gone.
+    fn doubt_silent(&self, entry: &Entry, waiting: SlotSet, place: impl Fn(Slot) -> Place) {
+        self.shared.doubt(entry, self.shared.of_nodes(waiting - self.lanes.up(entry, waiting, place)));
+    }
+
     /// Looks at what has no answer.
     fn look(&mut self, now: Nanos) {
         let all = now >= self.look_at_all;
@@ -361,7 +370,7 @@ impl SpreadQueuePair {
                 Course::Leaving => self.leave_to_file(&operation, now),
                 Course::Read(mut read) => {
                     let nodes = self.lanes.answering(entry, read.ticket().slots(), |slot| read.place(slot));
-                    self.shared.doubt(entry, read.waiting() - nodes.up);
+                    self.doubt_silent(entry, read.waiting(), |slot| read.place(slot));
                     let waits = Waits::ToRead(read.waiting());
                     let step = if self.lanes.wants_file(&operation.at, waits, |slot| read.place(slot)) {
                         ReadStep { cancel: read.give_up(), then: ReadNext::Again }
@@ -378,7 +387,7 @@ impl SpreadQueuePair {
                 }
                 Course::Write(mut write, again) => {
                     let up = self.lanes.up(entry, write.waiting(), |slot| write.place(slot));
-                    self.shared.doubt(entry, write.waiting() - up);
+                    self.doubt_silent(entry, write.waiting(), |slot| write.place(slot));
                     let waits = Waits::ToWrite(write.waiting());
                     let is_anew = self.lanes.wants_file(&operation.at, waits, |slot| write.place(slot));
                     let step = if is_anew { write.abandon() } else { write.look(&entry.group, up) };
@@ -455,6 +464,7 @@ impl QueuePair for SpreadQueuePair {
             Course::Read(mut read) => {
                 // It may have waited for long: perhaps the node has gone.
                 let asked = read.give_up();
+                self.note_late(at, &read, asked, yonder_clock::now());
                 self.shared.doubt(entry, asked);
                 self.withdraw(at, asked);
             }

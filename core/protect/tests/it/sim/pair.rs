@@ -452,7 +452,7 @@ impl Pair {
                     owner.count(Count::Slow);
                 }
                 if self.reads_begun.is_multiple_of(READS_PER_SAMPLE) {
-                    nodes = nodes.up.into();
+                    nodes = nodes.slow_first();
                 }
                 let begun = Read::begin(ticket, &owner.group, nodes, owner.now, self.hedge_after);
                 self.begin_read(owner, begun, purpose);
