@@ -14,8 +14,7 @@ use yonder_units::Nanos;
 
 /// The shortest and the longest delay.
 pub const DELAY_MIN: Nanos = 200_000;
-/// See [`DELAY_MIN`]. A hedge comes before the pager gives its attempt up, after 20 ms: another attempt asks the same
-/// place first.
+/// See [`DELAY_MIN`].
 pub const DELAY_MAX: Nanos = 8_000_000;
 const _: () = assert!(DELAY_MIN < DELAY_MAX);
 

@@ -1,10 +1,10 @@
 //! [`Pace`]: whether a node keeps up with the others, as one queue pair sees it.
 //!
-//! A node may answer everything and be of little use: ten times slower than the others, or behind a link that loses one
-//! datagram in twenty. Hedges are too few for all that is asked of it, and they would wait for what is usual there. So
-//! a hedge waits for what is usual at the quicker half of nodes ([`hedge_after`]), an answer that takes longer is
-//! *late*, and a node of which many are is *slow*: reads ask it last. A few ask it first ([`READS_PER_SAMPLE`]), and
-//! show when it keeps up again.
+//! A node may answer everything and be of little use: ten times slower than the others, or behind a link that loses
+//! one datagram in twenty. Hedges are too few for all that is asked of it, and would wait for what is usual there. So a
+//! hedge waits for what is usual at the quicker half of nodes ([`hedge_after`]), an answer that takes longer is *late*,
+//! and a node of which many are is *slow*: reads ask it last. A few ask it first ([`READS_PER_SAMPLE`]), and show when
+//! it keeps up again.
 //!
 //! Nothing is allocated.
 

@@ -42,7 +42,7 @@ const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 17] = {
         ("spread_mended_pages", "yonder_mended_pages_total", Counter, "Pages copied to new places."),
         ("spread_places_given_up", "yonder_places_given_up_total", Counter, "Places of pages that were given up."),
         ("spread_places_replaced", "yonder_places_replaced_total", Counter, "Places found in the stead of others."),
-        ("spread_epoch", "yonder_placement_epoch", Gauge, "Changes of where pages are, since the program began."),
+        ("spread_epoch", "yonder_placement_epoch", Gauge, "Places that moved, were given up or found anew."),
         ("spread_slow_nodes", "yonder_nodes_slow", Gauge, "Nodes that reads ask last, because they are slow."),
         ("spread_moves", "yonder_places_moved_total", Counter, "Places that moved to another node."),
         ("spread_hedged_reads", "yonder_hedged_reads_total", Counter, "Reads asked for at a further place."),

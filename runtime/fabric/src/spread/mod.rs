@@ -3,8 +3,8 @@
 //! An allocation is cut into groups of a region each ([`group`]), and each group has as many places as was asked for
 //! (`?copies=2`), which the controller finds on nodes that do not fail together. Places have copies, or shares of each
 //! page (`?code=4+1`, [`shares`]). Queue pairs have a lane to each node ([`nodes`], [`lanes`]), to which they go in
-//! [`rounds`], and post to the places of a group ([`queue`], [`course`]). A place that fails is given up and replaced by the
-//! [`keeper`], and the [`mender`] writes to the new one what it lacks. With `?disk=/path` one place is in a file
+//! [`rounds`], and post to the places of a group ([`queue`], [`course`]). A place that fails is given up and replaced
+//! by the [`keeper`], and the [`mender`] writes to the new one what it lacks. With `?disk=/path` one place is in a file
 //! ([`backup`]). Addresses are this fabric's own: they stay what they are wherever their memory is.
 //!
 //! Neighbours: `core/protect` decides which place has which page; `cluster` asks the controller and renews the lease;
