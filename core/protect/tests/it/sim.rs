@@ -7,6 +7,7 @@
 mod node;
 mod owner;
 mod pair;
+mod runs;
 mod supervisor;
 mod world;
 

@@ -10,12 +10,13 @@ use yonder_protect::hedge::{Budget, DELAY_MAX};
 use yonder_protect::mend::{Next, Plan};
 use yonder_protect::pace::{Answering, Pace, READS_PER_SAMPLE, hedge_after};
 use yonder_protect::{
-    Extent, Landing, Look, MendEnd, MendTicket, Place, Read, ReadNext, ReadStep, Slot, SlotSet, Write, WriteEnd,
-    WriteNext, WriteStep,
+    Extent, Landing, Look, MendEnd, Place, Read, ReadNext, ReadStep, Slot, SlotSet, Write, WriteEnd, WriteNext,
+    WriteStep,
 };
 
 use super::node::{Answer, Call, Reply, Request};
 use super::owner::{Frame, Owner};
+use super::runs::{MendRun, Operation, Purpose, ReadRun, Role, Task, WriteRun};
 use super::{Count, MS, PAGES, Sabotage};
 
 const RETRY_MIN: u64 = 3 * MS;
@@ -24,63 +25,6 @@ const RETRY_MAX: u64 = 40 * MS;
 const RUNS_MAX: usize = 3;
 /// Words that the mender looks at in a call.
 const WORDS: usize = 5;
-
-/// What a queue pair is for.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Role {
-    Worker,
-    Mender,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Task {
-    Read(u64, Slot),
-    Write(u64, Slot),
-    MendWrite(u64),
-    Abort(Place),
-    /// To hear whether a node answers.
-    Probe(Place),
-}
-
-/// An operation that was sent and has not ended.
-#[derive(Clone, Copy, Debug)]
-struct Operation {
-    request: Request,
-    health: usize,
-    task: Task,
-    retry_at: u64,
-    retry_after: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-enum Purpose {
-    /// Of a page that nothing else touches.
-    Program,
-    /// Of a page that may be written meanwhile.
-    Guide,
-    Mend(MendTicket),
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ReadRun {
-    read: Read,
-    purpose: Purpose,
-    frame: Frame,
-    give_up_at: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct WriteRun {
-    write: Write,
-    content: u64,
-    give_up_at: u64,
-}
-
-#[derive(Clone, Copy, Debug)]
-struct MendRun {
-    ticket: MendTicket,
-    give_up_at: u64,
-}
 
 pub(super) struct Pair {
     number: usize,

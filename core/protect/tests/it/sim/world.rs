@@ -9,7 +9,8 @@ use yonder_protect::{Group, Protection, Slot, Word};
 
 use super::node::{Answer, Node, Request};
 use super::owner::{Owner, Page};
-use super::pair::{Pair, Role};
+use super::pair::Pair;
+use super::runs::Role;
 use super::supervisor::Supervisor;
 use super::{Breach, Broken, Count, Counts, MS, NODES_MAX, PAGES, US};
 
