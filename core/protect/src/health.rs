@@ -81,6 +81,30 @@ pub struct Health {
     probed: AtomicU64,
 }
 
+/// Silence of one lane to a node, which others may hear: it is suspect by itself.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct LaneSilence(Nanos);
+
+impl LaneSilence {
+    /// A poll, so long after the one before, has brought nothing that is waited for.
+    pub fn wait(&mut self, since: Nanos) {
+        self.0 = self.0.saturating_add(since.min(STEP_MAX));
+    }
+
+    /// Something has come, or nothing is waited for.
+    #[inline]
+    pub fn end(&mut self) {
+        self.0 = 0;
+    }
+
+    /// Whether the lane is asked last, and not waited for.
+    #[inline]
+    #[must_use]
+    pub const fn is_suspect(self) -> bool {
+        self.0 >= SUSPECT_AFTER
+    }
+}
+
 impl State {
     /// What becomes of it.
     #[must_use]
@@ -257,6 +281,18 @@ mod tests {
         wait(&health, now, 60 * MS, MS);
         assert_eq!(health.judge(Others::Heard), State::Silent);
         assert_eq!(health.judge(Others::Heard), State::Silent);
+    }
+
+    #[test]
+    fn a_lane_is_suspect_by_itself_and_not_by_a_pause() {
+        let mut lane = LaneSilence::default();
+        lane.wait(60_000 * MS);
+        (0..139).for_each(|_| lane.wait(MS));
+        assert!(!lane.is_suspect());
+        lane.wait(MS);
+        assert!(lane.is_suspect());
+        lane.end();
+        assert!(!lane.is_suspect());
     }
 
     #[test]

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 use yonder_client::{Config, Operation};
 use yonder_mapping::Mapping;
 use yonder_placement::NodeId;
-use yonder_protect::health::{Health, STEP_MAX, SUSPECT_AFTER, State, others};
+use yonder_protect::health::{Health, LaneSilence, State, others};
 use yonder_protect::pace::Pace;
 use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
@@ -61,8 +61,7 @@ pub(super) struct Link {
     pub(super) queue: LaneQueue,
     /// Of reads there.
     pace: Pace,
-    /// How long this lane was waited for in vain: others may hear the node.
-    silence: Nanos,
+    silence: LaneSilence,
     /// To the address space there.
     pub(super) right: Credentials,
 }
@@ -203,7 +202,16 @@ impl Nodes {
         if !linked.contains(&index) {
             let node = self.get(index);
             let queue = LaneQueue::new(node.open(lane_config)?, Arc::clone(&inbox.frames));
-            inbox.put(index, Box::new(Link { queue, pace: Pace::default(), silence: 0, right: node.right, node }));
+            inbox.put(
+                index,
+                Box::new(Link {
+                    queue,
+                    pace: Pace::default(),
+                    silence: LaneSilence::default(),
+                    right: node.right,
+                    node,
+                }),
+            );
             linked.push(index);
         }
         Ok(())
@@ -213,20 +221,20 @@ impl Nodes {
 impl Link {
     /// A poll, so long after the last one, has brought nothing that is waited for.
     pub(super) fn wait(&mut self, since: Nanos, now: Nanos) {
-        self.silence += since.min(STEP_MAX);
+        self.silence.wait(since);
         self.node.health.wait(now);
     }
 
     /// It has answered, or nothing is waited for.
     #[inline]
     pub(super) fn end_silence(&mut self) {
-        self.silence = 0;
+        self.silence.end();
     }
 
     /// Whether it answers in time.
     #[inline]
     pub(super) fn is_up(&self) -> bool {
-        self.silence < SUSPECT_AFTER && self.node.health.state().is_up()
+        !self.silence.is_suspect() && self.node.health.state().is_up()
     }
 
     /// How it answers reads.
