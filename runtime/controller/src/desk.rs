@@ -224,7 +224,8 @@ impl Mouth {
             return Err(Over);
         }
         let number = waiting.next_number();
-        let is_of_node = self.may_be_node && !matches!(line, ToController::Ask { .. });
+        // No lease is renewed by what is not known, and anyone says that.
+        let is_of_node = self.may_be_node && !matches!(line, ToController::Ask { .. } | ToController::Unknown { .. });
         let line = Line { peer, read, number, is_of_node, line: Box::new(line), part, room: Arc::clone(&self.room) };
         let party = if waiting.nodes.contains(&peer) { &Party::Node(peer) } else { &self.party };
         waiting.add(party, line);

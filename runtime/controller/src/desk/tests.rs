@@ -144,6 +144,21 @@ fn leases_of_nodes_wait_for_what_nodes_say_alone() {
     assert!(inbox.hear(Duration::ZERO).nodes_came > read[3], "now that nothing waits");
 }
 
+/// They once counted as words of nodes, and kept dead nodes for as long as they waited.
+#[test]
+fn leases_of_nodes_wait_for_nothing_that_is_not_known() {
+    let desk = Desk::default();
+    let inbox = desk.inbox();
+    let mut stranger = desk.mouth(1, named("stranger"));
+    for ask in [Some(7), None] {
+        stranger.say(ToController::Unknown { ask }, None).unwrap();
+    }
+    desk.mouth(2, named("node")).say(ToController::Report(NodeReport::default()), None).unwrap();
+    let read: Vec<Instant> = desk.0.lock().times.iter().map(|(read, _)| *read).collect();
+    let said = inbox.hear(Duration::ZERO);
+    assert_eq!((said.came, said.nodes_came), (read[0], read[2]));
+}
+
 #[test]
 fn that_a_connection_begins_or_ends_waits_for_no_line_of_another() {
     let desk = Desk::default();
