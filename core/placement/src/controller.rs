@@ -16,7 +16,10 @@ use crate::leases::{SpaceLeases, Times};
 use crate::live::{Link, Live, Usage};
 use crate::message::{Answer, Command, NodeReport, Outcome, Registration, Request};
 use crate::names::{ClusterId, NodeId, Pid};
-use crate::record::{Change, ClusterRecord, Duty, NodeRecord, Presence, RECORDS_FORMAT, Record, RecordKey};
+use crate::record::{
+    Change, ClusterRecord, Duty, NodeRecord, Presence, RECORDS_FORMAT_READ_MAX, RECORDS_FORMAT_WRITTEN, Record,
+    RecordKey, format_with,
+};
 use crate::state::State;
 use crate::strays;
 use crate::waits::Waits;
@@ -85,7 +88,8 @@ pub enum RestoreError {
     Config(#[from] ConfigError),
     /// A later release has written the records.
     #[error(
-        "the stored state has format {stored}, and this release knows {RECORDS_FORMAT} at most: use the later release"
+        "the stored state has format {stored}, and this release knows {RECORDS_FORMAT_READ_MAX} at most: use the later \
+         release"
     )]
     Format {
         /// The format of the records.
@@ -152,10 +156,9 @@ impl Controller {
         let region_bytes = config.region_bytes;
         let mut state = State::new(ClusterRecord::new(fresh, region_bytes));
         records.into_iter().for_each(|record| state.load(record));
-        if state.cluster.format > RECORDS_FORMAT {
-            return Err(RestoreError::Format { stored: state.cluster.format });
-        }
-        state.cluster.format = RECORDS_FORMAT;
+        let stored = state.cluster.format;
+        let format = format_with(stored, RECORDS_FORMAT_WRITTEN, RECORDS_FORMAT_READ_MAX);
+        state.cluster.format = format.ok_or(RestoreError::Format { stored })?;
         if state.cluster.region_bytes != region_bytes {
             let stored = state.cluster.region_bytes;
             return Err(RestoreError::RegionBytes { stored, configured: region_bytes });

@@ -65,8 +65,8 @@ pub use message::{
 };
 pub use names::{Capability, ClusterId, Key, MoveId, NameError, NodeId, Pid};
 pub use record::{
-    Capabilities, Change, ClusterRecord, Duty, GroupRecord, Keys, Move, NodeRecord, Presence, RECORDS_FORMAT, Record,
-    RecordKey, RegionRecord, SpaceRecord,
+    Capabilities, Change, ClusterRecord, Duty, GroupRecord, Keys, Move, NodeRecord, Presence, RECORDS_FORMAT_READ_MAX,
+    RECORDS_FORMAT_WRITTEN, Record, RecordKey, RegionRecord, SpaceRecord,
 };
 pub use tenants::{TenantReport, TenantView};
 

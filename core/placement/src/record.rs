@@ -13,9 +13,14 @@ use crate::leases::SPACE_LEASE_MS_MAX;
 use crate::message::Registration;
 use crate::names::{Capability, ClusterId, Key, MoveId, NodeId, Pid};
 
-/// The format of the records. What is added has a default, and needs no other one. Another one is read by one release
-/// before it is written, because controllers of two releases take over from one another during an upgrade.
-pub const RECORDS_FORMAT: u32 = 1;
+/// The latest format of records that this release reads. What is added has a default, and needs no other one, unless
+/// its loss matters: a controller that does not know a field drops it when it writes the record again.
+pub const RECORDS_FORMAT_READ_MAX: u32 = 1;
+/// The format that this release writes. Another one is read by one release before it is written, because controllers of
+/// two releases take over from one another during an upgrade.
+pub const RECORDS_FORMAT_WRITTEN: u32 = 1;
+
+const _: () = assert!(RECORDS_FORMAT_WRITTEN <= RECORDS_FORMAT_READ_MAX);
 
 /// One durable fact.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -108,8 +113,14 @@ impl ClusterRecord {
     /// One without address spaces.
     #[must_use]
     pub fn new(id: ClusterId, region_bytes: u64) -> Self {
-        Self { id, region_bytes, next_pid: Pid::FIRST, next_move: MoveId(1), format: RECORDS_FORMAT }
+        Self { id, region_bytes, next_pid: Pid::FIRST, next_move: MoveId(1), format: RECORDS_FORMAT_WRITTEN }
     }
+}
+
+/// The format of records of which some have the format `stored`, and others are written in the format `written`: never
+/// a lower one than they had, which would hide that from the next controller. `None` if they are not read.
+pub(crate) fn format_with(stored: u32, written: u32, read_max: u32) -> Option<u32> {
+    (stored <= read_max).then(|| stored.max(written))
 }
 
 /// A node that serves this cluster, or served it and may come back.

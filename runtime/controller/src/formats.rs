@@ -8,7 +8,9 @@ use std::collections::BTreeSet;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use yonder_placement::{Answer, Command, Config, Controller, Outcome, RECORDS_FORMAT, Record, Refusal, Request};
+use yonder_placement::{
+    Answer, Command, Config, Controller, Outcome, RECORDS_FORMAT_READ_MAX, Record, Refusal, Request,
+};
 
 use crate::messages::{FromController, ToController, VERSION, VERSION_MIN};
 use crate::store::{self, MemoryStore, Store as _, Write};
@@ -22,7 +24,7 @@ const RECORDS: &[&str] = &[include_str!("../formats/records-1.jsonl")];
 
 /// Each version that is understood has a file.
 const _: () = assert!(VERSION_MIN == 1 && TO_CONTROLLER.len() == VERSION as usize);
-const _: () = assert!(FROM_CONTROLLER.len() == VERSION as usize && RECORDS.len() == RECORDS_FORMAT as usize);
+const _: () = assert!(FROM_CONTROLLER.len() == VERSION as usize && RECORDS.len() == RECORDS_FORMAT_READ_MAX as usize);
 
 fn values(files: &[&'static str]) -> Vec<Value> {
     let lines = files.iter().flat_map(|file| file.lines());

@@ -280,7 +280,18 @@ fn records_of_a_later_format_are_not_touched() {
         let cluster = ClusterRecord { format, ..ClusterRecord::new(ClusterId(7), REGION) };
         Controller::restore(config(), ClusterId(7), [Record::Cluster(cluster)], 0).map(drop)
     };
-    assert_eq!(of_format(RECORDS_FORMAT), Ok(()));
-    let error = of_format(RECORDS_FORMAT + 1).unwrap_err();
+    assert_eq!(of_format(RECORDS_FORMAT_READ_MAX), Ok(()));
+    let error = of_format(RECORDS_FORMAT_READ_MAX + 1).unwrap_err();
     assert!(error.to_string().contains("use the later release"), "{error}");
+}
+
+/// The next controller once was told a lower format than that of some records, and failed at them.
+#[test]
+fn a_state_never_has_a_lower_format_than_its_records() {
+    use crate::record::format_with;
+
+    assert_eq!(format_with(1, 1, 2), Some(1));
+    assert_eq!(format_with(2, 1, 2), Some(2), "a later release has written some");
+    assert_eq!(format_with(1, 2, 2), Some(2));
+    assert_eq!(format_with(3, 2, 2), None);
 }

@@ -26,8 +26,9 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use serde::Deserialize;
 use yonder_identity::IdentityError;
-use yonder_placement::{Change, Record, RecordKey};
+use yonder_placement::{Change, RECORDS_FORMAT_READ_MAX, Record, RecordKey, RestoreError};
 
 /// Records as text keys and bytes, for one controller at a time.
 pub trait Store: Send {
@@ -155,15 +156,32 @@ pub enum StoreError {
     },
 }
 
-/// All records in the store.
+/// All records in the store. Those of a later release are not read, for it may have some that this one cannot read.
 pub(crate) fn load(store: &mut dyn Store, place: &str) -> Result<Vec<Record>, StoreError> {
-    let records = store.scan("")?.into_iter().map(|(key, value)| {
-        serde_json::from_slice(&value).map_err(|error| StoreError::Failed {
-            place: place.to_owned(),
-            cause: format!("record '{key}' cannot be read ({error}): is it of another release?"),
-        })
+    let failed = |cause| StoreError::Failed { place: place.to_owned(), cause };
+    let stored = store.scan("")?;
+    if let Some(stored) = format_of(&stored).filter(|format| *format > RECORDS_FORMAT_READ_MAX) {
+        return Err(failed(RestoreError::Format { stored }.to_string()));
+    }
+    let records = stored.into_iter().map(|(key, value)| {
+        let cause = |error| failed(format!("record '{key}' cannot be read ({error}): is it of another release?"));
+        serde_json::from_slice(&value).map_err(cause)
     });
     records.collect()
+}
+
+/// The format that the cluster's record says, if there is one that says so, whatever else it has.
+fn format_of(stored: &[(String, Vec<u8>)]) -> Option<u32> {
+    #[derive(Deserialize)]
+    struct Cluster {
+        cluster: Format,
+    }
+    #[derive(Deserialize)]
+    struct Format {
+        format: u32,
+    }
+    let (_, record) = stored.iter().find(|(key, _)| *key == RecordKey::Cluster.to_string())?;
+    serde_json::from_slice(record).ok().map(|Cluster { cluster: Format { format } }| format)
 }
 
 /// Makes changes durable.
@@ -274,6 +292,20 @@ mod tests {
         };
         assert!(writes(&(0..200_000).map(change).collect::<Vec<_>>()).len() > 60_000);
         assert!(begun.elapsed() < Duration::from_secs(60), "{:?}", begun.elapsed());
+    }
+
+    #[test]
+    fn records_of_a_later_format_are_told_from_those_that_are_wrong() {
+        let mut store = MemoryStore::default();
+        let put = |key: RecordKey, value: &str| Write::Put { key: key.to_string(), value: value.as_bytes().to_vec() };
+        store.commit(&[put(RecordKey::Node(NodeId(1)), r#"{"singer":{}}"#)]).unwrap();
+        let told = load(&mut store, "here").unwrap_err().to_string();
+        assert!(told.contains("cannot be read"), "{told}");
+        let later = RECORDS_FORMAT_READ_MAX + 1;
+        let cluster = format!(r#"{{"cluster":{{"id":7,"sung":true,"format":{later}}}}}"#);
+        store.commit(&[put(RecordKey::Cluster, &cluster)]).unwrap();
+        let told = load(&mut store, "here").unwrap_err().to_string();
+        assert!(told.contains(&format!("format {later}")) && told.contains("use the later release"), "{told}");
     }
 
     /// What every store must do.
