@@ -40,7 +40,8 @@ pub enum ClientError {
         /// What happened at the last attempt.
         cause: String,
     },
-    /// The controller is there, and does not let this client in, or the client does not trust it.
+    /// The controller is there, and does not let this client in, or the client does not trust it; or it answers what
+    /// only a later release knows, and may have done what was asked.
     #[error("controller {address}: {cause}")]
     TurnedAway {
         /// Where it is.
@@ -96,6 +97,13 @@ pub struct PlacedGroup {
     pub group: u32,
     /// Where the regions are, each on another node.
     pub places: Vec<Placement>,
+}
+
+/// What a controller answers.
+enum Reply {
+    Answer(Answer),
+    /// What only a later release knows, by its name.
+    Unknown(String),
 }
 
 /// A client of one controller, or of several of which one leads.
@@ -335,7 +343,13 @@ impl ControllerClient {
             let left = deadline.saturating_duration_since(Instant::now()) / others;
             let was_kept = self.connection.is_some();
             match self.ask_once(request, left.max(ATTEMPT_MIN)) {
-                Ok(answer) => {
+                Ok(Reply::Unknown(name)) => {
+                    // No other one is asked: it may be done.
+                    self.addresses.answered();
+                    let (address, cause) = (self.addresses.first().to_owned(), unknown(&name));
+                    return Err(ClientError::TurnedAway { address, cause });
+                }
+                Ok(Reply::Answer(answer)) => {
                     self.addresses.answered();
                     return if let Answer::Refused(refusal) = answer { Err(refusal.into()) } else { Ok(answer) };
                 }
@@ -368,7 +382,7 @@ impl ControllerClient {
         }
     }
 
-    fn ask_once(&mut self, request: &Request, timeout: Duration) -> Result<Answer, DialError> {
+    fn ask_once(&mut self, request: &Request, timeout: Duration) -> Result<Reply, DialError> {
         let deadline = Instant::now() + timeout;
         self.next_id += 1;
         let id = self.next_id;
@@ -390,10 +404,11 @@ impl ControllerClient {
             let until = if self.addresses.count() > 1 { look_at.min(deadline) } else { deadline };
             connection.stream.socket().set_read_timeout(Some(left(until)))?;
             match connection.lines.next() {
-                Ok(Some(FromController::Answer { id: answered, answer })) if answered == id => return Ok(answer),
+                Ok(Some(FromController::Answer { id: answered, answer })) if answered == id => {
+                    return Ok(Reply::Answer(answer));
+                }
                 Ok(Some(FromController::Unknown { answer_to: Some(answered), name })) if answered == id => {
-                    let cause = format!("it answers '{name}', which only a later release knows: upgrade this program");
-                    return Err(DialError::Refused(cause));
+                    return Ok(Reply::Unknown(name));
                 }
                 // To a request that was given up, or not for this release.
                 Ok(Some(FromController::Answer { .. } | FromController::Unknown { .. })) => {}
@@ -421,6 +436,10 @@ impl ControllerClient {
     fn unreachable(&self, cause: &str) -> ClientError {
         ClientError::Unreachable { addresses: self.addresses.text(), cause: cause.to_owned() }
     }
+}
+
+fn unknown(name: &str) -> String {
+    format!("it answers '{name}', which only a later release knows, and may have done it: upgrade this program")
 }
 
 /// What a controller says of a lease; those of releases that knew none say nothing.

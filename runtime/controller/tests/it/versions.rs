@@ -1,11 +1,14 @@
 //! Peers of other releases: what only they know does no harm, and those that are too old are told so.
 
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Write as _};
+use std::net::TcpListener;
 
-use yonder_controller::{FromController, LinkCondition, LinkError, ToController, VERSION, VERSION_MIN};
+use yonder_controller::{
+    ClientError, ControllerClient, FromController, LinkCondition, LinkError, ToController, VERSION, VERSION_MIN,
+};
 use yonder_placement::{Answer, Refusal, Request};
 
-use crate::fake::{Cluster, until};
+use crate::fake::{Cluster, TIMEOUT, any_port, until};
 use crate::identities::{Raw, register};
 use crate::signs::{Still, cluster_of, serves};
 
@@ -88,4 +91,19 @@ fn a_peer_that_is_too_old_is_told_so() {
         node.join().unwrap()
     });
     assert!(matches!(&error, LinkError::TurnedAway { cause, .. } if cause.contains("releases between")), "{error}");
+}
+
+/// What was asked is asked of no other controller then: it once was, and was done twice.
+#[test]
+fn an_answer_of_a_later_release_is_an_error_at_once() {
+    let (cluster, later) = (Cluster::in_memory(), TcpListener::bind(any_port()).unwrap());
+    let addresses = format!("{},{}", later.local_addr().unwrap(), cluster.address);
+    let error = std::thread::scope(|scope| {
+        let client = scope.spawn(|| ControllerClient::new(&addresses, TIMEOUT).create_space().unwrap_err());
+        let mut stream = later.accept().unwrap().0;
+        BufReader::new(stream.try_clone().unwrap()).read_line(&mut String::new()).unwrap();
+        writeln!(stream, r#"{{"answer":{{"id":1,"answer":{{"sung":{{}}}}}}}}"#).unwrap();
+        client.join().unwrap()
+    });
+    assert!(matches!(&error, ClientError::TurnedAway { cause, .. } if cause.contains("'sung'")), "{error}");
 }
