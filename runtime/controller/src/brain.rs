@@ -21,7 +21,7 @@ use yonder_units::{Nanos, Narrow as _};
 use crate::desk::{Arrival, Inbox, Said};
 use crate::door::Door;
 use crate::lines::line_of;
-use crate::messages::{FromController, ToController, VERSION, too_old};
+use crate::messages::{FromController, ToController, VERSION, too_new, too_old};
 use crate::outbox::{Outbox, Outgoing, SignsOfLife};
 use crate::store::{self, Store, StoreError};
 
@@ -58,6 +58,8 @@ const ALIVE_EVERY_MAX: Duration = Duration::from_millis(500);
 const ALIVE_PER_LEASE: u32 = 6;
 /// Looks for idle peers in the time that one may be idle.
 const IDLE_LOOKS: Nanos = 4;
+/// Said to who asks with an identity that may not.
+const NODES_ASK_NOTHING: &str = "a node asks nothing: use an operator's identity, or a tenant's";
 
 const _: () = assert!(LOOK_EVERY.as_nanos() < SPACE_LEASE_STEP_MAX as u128);
 
@@ -223,8 +225,11 @@ impl Brain {
             }
         }
         match (line, peer.node) {
-            (ToController::Register { mut facts, cluster, spaces, report, knows_alive, version }, None) => {
-                if let Some(cause) = too_old(version) {
+            (
+                ToController::Register { mut facts, cluster, spaces, report, knows_alive, version, version_min },
+                None,
+            ) => {
+                if let Some(cause) = too_old(version).or_else(|| too_new(version_min)) {
                     return self.turn_away(id, cause);
                 }
                 let named = name_of(peer.identity.as_ref(), &facts).and_then(|name| {
@@ -245,10 +250,7 @@ impl Brain {
             }
             (ToController::Outcome(outcome), Some(node)) => self.handle(Event::Answered(node, outcome)),
             (ToController::Ask { id: asked, request }, None) => {
-                let Some(asker) = asker(peer) else {
-                    return self
-                        .turn_away(id, "a node asks nothing: use an operator's identity, or a tenant's".to_owned());
-                };
+                let Some(asker) = asker(peer) else { return self.turn_away(id, NODES_ASK_NOTHING.to_owned()) };
                 self.next_ticket += 1;
                 let ticket = Ticket(self.next_ticket);
                 self.tickets.insert(ticket, (id, asked));
@@ -259,6 +261,9 @@ impl Brain {
                 Ok(())
             }
             (ToController::Unknown { ask: Some(asked) }, None) => {
+                if asker(peer).is_none() {
+                    return self.turn_away(id, NODES_ASK_NOTHING.to_owned());
+                }
                 self.send(id, &FromController::Answer { id: asked, answer: Answer::Refused(Refusal::NotKnown) });
                 Ok(())
             }

@@ -5,6 +5,7 @@
 //! reader thread that ends with it. The node serves its clients whether it is connected or not.
 
 use std::io;
+use std::mem;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
@@ -17,7 +18,7 @@ use crate::addresses::{Addresses, LOOK_EVERY, is_refusal};
 use crate::agent::{Executor, NodeAgent};
 use crate::door::{DialError, dial};
 use crate::lines::{LineReader, is_timeout, send_line};
-use crate::messages::{FromController, ToController, VERSION, too_old};
+use crate::messages::{FromController, ToController, VERSION, VERSION_MIN, too_old};
 use crate::silence::Silence;
 
 /// How long connecting, a line, or the welcome may take.
@@ -237,7 +238,8 @@ impl Keeper {
         stream.socket().set_write_timeout(Some(write_time)).map_err(failed)?;
         let (facts, cluster) = (self.facts.clone(), self.cluster);
         let (spaces, report) = (self.executor.spaces(), self.executor.report());
-        let register = ToController::Register { facts, cluster, spaces, report, knows_alive: true, version: VERSION };
+        let (knows_alive, version, version_min) = (true, VERSION, VERSION_MIN);
+        let register = ToController::Register { facts, cluster, spaces, report, knows_alive, version, version_min };
         send_line(&stream, &register).map_err(failed)?;
         let mut lines = LineReader::new(stream.clone());
         let (lease_ms, alive_every_ms) = match self.welcome(&stream, &mut lines).map_err(failed)? {
@@ -284,6 +286,7 @@ impl Keeper {
     /// Reports and executes until the connection is lost or the node stops.
     fn serve(&mut self, connection: &Connection) -> End {
         let mut report_at = Instant::now() + connection.report_every;
+        let mut is_unknown_told = false;
         let mut silence = connection.alive_every.map(|every| {
             let most = if self.addresses.count() > 1 { SILENCE_MAX } else { SILENCE_ALONE_MAX };
             Silence::new(every.saturating_mul(most), Instant::now())
@@ -318,7 +321,11 @@ impl Keeper {
                     Some(outcome)
                 }
                 Ok(Event::Line(of, FromController::Unknown { name, .. })) if of == connection.number => {
-                    tracing::warn!(name, "the controller says what only a later release knows: upgrade this node");
+                    if mem::replace(&mut is_unknown_told, true) {
+                        tracing::debug!(name, "the controller says what only a later release knows");
+                    } else {
+                        tracing::warn!(name, "the controller says what only a later release knows: upgrade this node");
+                    }
                     None
                 }
                 // What an earlier connection left, or what is not for nodes.

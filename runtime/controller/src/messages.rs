@@ -17,7 +17,7 @@ use yonder_placement::{Answer, ClusterId, Command, NodeReport, Outcome, Pid, Reg
 
 /// The version of the lines that this release speaks, as nodes and controllers tell when a node registers.
 pub const VERSION: u32 = 2;
-/// The earliest that it understands: releases that told none spoke this one.
+/// The earliest that it understands: releases that told none spoke the first one.
 pub const VERSION_MIN: u32 = 1;
 
 /// What nodes and clients send.
@@ -38,8 +38,11 @@ pub enum ToController {
         #[serde(default, skip_serializing_if = "std::ops::Not::not")]
         knows_alive: bool,
         /// The version of the lines that it speaks.
-        #[serde(default = "version_min")]
+        #[serde(default = "first_version")]
         version: u32,
+        /// The earliest that it understands; the first one is not said.
+        #[serde(default = "first_version", skip_serializing_if = "is_first_version")]
+        version_min: u32,
     },
     /// A node, about three times in a lease: how full it is.
     Report(NodeReport),
@@ -75,7 +78,7 @@ pub enum FromController {
         #[serde(default, skip_serializing_if = "is_zero")]
         alive_every_ms: u64,
         /// The version of the lines that the controller speaks.
-        #[serde(default = "version_min")]
+        #[serde(default = "first_version")]
         version: u32,
     },
     /// To a node: the controller runs and leads.
@@ -105,8 +108,14 @@ pub enum FromController {
     },
 }
 
-fn version_min() -> u32 {
-    VERSION_MIN
+/// That of releases which tell none.
+fn first_version() -> u32 {
+    1
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks so")]
+fn is_first_version(version: &u32) -> bool {
+    *version == first_version()
 }
 
 /// Why a peer that speaks this version is not spoken with; `None` if it is.
@@ -115,6 +124,16 @@ pub(crate) fn too_old(version: u32) -> Option<String> {
         format!(
             "version {version} of the protocol is not understood any more, {VERSION_MIN} to {VERSION} are: upgrade it by \
              the releases between, one after the other"
+        )
+    })
+}
+
+/// Why a node that understands no version before this one is not spoken with; `None` if it is.
+pub(crate) fn too_new(version_min: u32) -> Option<String> {
+    (version_min > VERSION).then(|| {
+        format!(
+            "this controller speaks version {VERSION} of the protocol, and the node understands none before \
+             {version_min}: upgrade the controllers first, by the releases between"
         )
     })
 }

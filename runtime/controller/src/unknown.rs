@@ -1,8 +1,13 @@
 //! [`Line`]: what becomes of a line of a later release, which says something that this one does not know.
 //!
 //! Fields that are not known are passed over, as everywhere. A line is unknown if it, or the request, answer, refusal,
-//! command or outcome in it, has a name that is not one of ours: then its receiver is told that much, and the
-//! connection stays. All other lines that cannot be read are errors of whoever sends them.
+//! command or outcome in it, has a name that is not one of ours: then its receiver is told that much. All other lines
+//! that cannot be read are errors of their senders.
+//!
+//! A controller refuses an unknown request of a peer that may ask, and passes over any other unknown line of a node
+//! that is registered; the connection stays. It turns away all others that say what is unknown, as it does those that
+//! say what is known where they may not: a node that asks, a client that reports. A node passes over what it does not
+//! know, and a client fails what it asked.
 //!
 //! Invariant: nothing of what is unknown is kept but its name, and nothing is read of it before the line has failed to
 //! be read in the ordinary way.

@@ -125,5 +125,6 @@ pub(crate) fn register(node: u64, name: Option<&str>) -> ToController {
         report,
         knows_alive: false,
         version: VERSION_MIN,
+        version_min: 1,
     }
 }

@@ -104,7 +104,8 @@ fn only_nodes_that_know_signs_of_life_are_shown_them() {
     let (mut old, mut new) = (Raw::new(cluster.address, None), Raw::new(cluster.address, None));
     old.say(&register(1, None));
     let ToController::Register { facts, cluster: of, spaces, report, .. } = register(2, None) else { unreachable!() };
-    new.say(&ToController::Register { facts, cluster: of, spaces, report, knows_alive: true, version: VERSION });
+    let (knows_alive, version, version_min) = (true, VERSION, 1);
+    new.say(&ToController::Register { facts, cluster: of, spaces, report, knows_alive, version, version_min });
     assert!(matches!(old.hear(), FromController::Registered { alive_every_ms: 0, .. }));
     assert!(matches!(new.hear(), FromController::Registered { alive_every_ms: 500, .. }));
     let mut client = Raw::new(cluster.address, None);

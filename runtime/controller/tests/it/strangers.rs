@@ -145,6 +145,7 @@ fn half_lines_of_those_who_begin_as_nodes_do_keep_no_node_out() {
         report: report(0),
         knows_alive: false,
         version: VERSION_MIN,
+        version_min: 1,
     });
     assert!(matches!(node.hear(), FromController::Registered { .. }));
     let half = half_lines::<PEERS>(&cluster);

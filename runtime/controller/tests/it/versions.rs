@@ -6,10 +6,11 @@ use std::net::TcpListener;
 use yonder_controller::{
     ClientError, ControllerClient, FromController, LinkCondition, LinkError, ToController, VERSION, VERSION_MIN,
 };
+use yonder_identity::Role;
 use yonder_placement::{Answer, Refusal, Request};
 
-use crate::fake::{Cluster, TIMEOUT, any_port, until};
-use crate::identities::{Raw, register};
+use crate::fake::{Cluster, TIMEOUT, any_port, config, until};
+use crate::identities::{Members, Raw, register};
 use crate::signs::{Still, cluster_of, serves};
 
 fn say(raw: &mut Raw, line: &str) {
@@ -80,8 +81,8 @@ fn a_peer_that_is_too_old_is_told_so() {
     let cluster = Cluster::in_memory();
     let mut node = Raw::new(cluster.address, None);
     let ToController::Register { facts, cluster: of, spaces, report, .. } = register(1, None) else { unreachable!() };
-    let version = VERSION_MIN - 1;
-    node.say(&ToController::Register { facts, cluster: of, spaces, report, knows_alive: false, version });
+    let (knows_alive, version, version_min) = (false, VERSION_MIN - 1, 1);
+    node.say(&ToController::Register { facts, cluster: of, spaces, report, knows_alive, version, version_min });
     assert!(node.cause().contains("releases between"));
 
     let still = Still::new();
@@ -91,6 +92,27 @@ fn a_peer_that_is_too_old_is_told_so() {
         node.join().unwrap()
     });
     assert!(matches!(&error, LinkError::TurnedAway { cause, .. } if cause.contains("releases between")), "{error}");
+}
+
+/// It was admitted once, and left at once when it was told the controller's version, ten times a second.
+#[test]
+fn a_node_that_is_too_new_is_told_so_before_it_is_admitted() {
+    let cluster = Cluster::in_memory();
+    let mut node = Raw::new(cluster.address, None);
+    let ToController::Register { facts, cluster: of, spaces, report, .. } = register(1, None) else { unreachable!() };
+    let (knows_alive, version, version_min) = (true, VERSION + 2, VERSION + 1);
+    node.say(&ToController::Register { facts, cluster: of, spaces, report, knows_alive, version, version_min });
+    assert!(node.cause().contains("upgrade the controllers first"));
+    assert_eq!(cluster.client().nodes().unwrap(), []);
+}
+
+#[test]
+fn who_may_not_ask_is_turned_away_with_a_request_of_a_later_release_too() {
+    let mut members = Members::new();
+    let cluster = members.cluster(config());
+    let mut node = Raw::new(cluster.address, Some(&members.add(Role::Node, "n1")));
+    say(&mut node, r#"{"ask":{"id":1,"request":"sing"}}"#);
+    assert!(node.cause().contains("asks nothing"));
 }
 
 /// What was asked is asked of no other controller then: it once was, and was done twice.
