@@ -31,7 +31,7 @@ use yonder_load::{Distribution, KvLoad, LoadError, LoadResult, LoadSettings, Mix
 use crate::cluster::Cluster;
 pub use crate::protection::Protection;
 pub use crate::rebuild::Rebuild;
-use crate::rebuild::Watch;
+use crate::rebuild::{Watch, mended_bytes};
 pub use crate::turn::{Spread, Summary, Turn};
 
 /// Share of the peak at which turns are loaded.
@@ -190,7 +190,10 @@ fn run_turn(cluster: &mut Cluster, load: &mut KvLoad, plan: &Plan, fault: Fault)
         let result: Result<LoadResult, LoadError> = run.join().expect("a load does not panic");
         let result = result.map_err(|error| error.to_string())?;
         let turn = Turn::of(fault, &result, protected_at.map(|at| at.duration_since(failed_at)));
-        Ok(Turn { rebuild, ..turn })
+        // It has killed nobody, so each page that got a new place got it for nothing.
+        let is_needless = fault == Fault::Controller;
+        let needless_rebuild_bytes = is_needless.then(|| mended_bytes(&looks, failed_at)).flatten();
+        Ok(Turn { needless_rebuild_bytes, ..turn.with(rebuild) })
     })
 }
 

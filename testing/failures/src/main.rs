@@ -9,7 +9,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Parser;
+use clap::{Parser, ValueEnum as _};
 use serde::Serialize;
 use yonder_failures::{Fault, Load, Protection, Until, Wish, measure};
 use yonder_units::{parse_bytes, parse_duration};
@@ -46,9 +46,14 @@ fn main() -> ExitCode {
     let Arguments { protection, fault: named, rebuild, times, soak, each, memory } = Arguments::parse();
     let all = || vec![Fault::Kill, Fault::Stop, Fault::Loss, Fault::Slow, Fault::KillBoth, Fault::Controller];
     let usual = if soak.is_some() { all() } else { vec![Fault::Kill] };
+    let faults = if named.is_empty() { usual } else { named };
+    if let Some(message) = faults.iter().find_map(|fault| cannot_rebuild(*fault).filter(|_| rebuild)) {
+        eprintln!("failures: {message}");
+        return ExitCode::from(2);
+    }
     let wish = Wish {
         protection,
-        faults: if named.is_empty() { usual } else { named },
+        faults,
         load: if rebuild { Load::Closed } else { Load::Open },
         until: soak.map_or(Until::Turns(times), Until::Time),
         each,
@@ -67,8 +72,32 @@ fn main() -> ExitCode {
     }
 }
 
+/// Why a fault shows nothing of pages that get new places; `None` if it takes a node away.
+fn cannot_rebuild(fault: Fault) -> Option<String> {
+    if matches!(fault, Fault::Kill | Fault::Stop | Fault::KillBoth) {
+        return None;
+    }
+    let value = fault.to_possible_value()?;
+    let name = value.get_name();
+    Some(format!("'{name}' takes no node away, so --rebuild measures nothing: type --fault kill, stop or kill-both"))
+}
+
 fn print(object: &impl Serialize) {
     let line = serde_json::to_string(object).expect("figures have names");
     // Who does not read any more does not want to know.
     let _ = writeln!(std::io::stdout(), "{line}");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_faults_that_take_a_node_away_are_rebuilt_from() {
+        for fault in Fault::value_variants() {
+            let takes_node = matches!(fault, Fault::Kill | Fault::Stop | Fault::KillBoth);
+            assert_eq!(cannot_rebuild(*fault).is_none(), takes_node, "{fault:?}");
+        }
+        assert!(cannot_rebuild(Fault::Controller).is_some_and(|told| told.contains("type --fault kill, stop or")));
+    }
 }

@@ -17,6 +17,8 @@ use crate::pause;
 
 /// How often it is looked: often enough for a rebuild of a quarter of a second, and rarely enough to cost nothing.
 const LOOK_EACH: Duration = Duration::from_millis(20);
+/// How long the server is left alone before what it answers counts: the load makes its connections first.
+const SETTLES_WITHIN: Duration = Duration::from_secs(1);
 /// How long an answer may take.
 const ANSWER_MAX: Duration = Duration::from_secs(1);
 
@@ -44,13 +46,14 @@ pub struct Rebuild {
     pub rebuild_s: f64,
     /// Both in one.
     pub rebuild_bytes_per_s: f64,
-    /// Commands that the server answered in a second, before the fault.
+    /// Commands that the server answered in a second before the fault, but for the first second.
     pub before_per_s: f64,
     /// The same, during the rebuild.
     pub during_per_s: f64,
     /// What part of the commands it did not answer during the rebuild. In an open loop that is nothing, unless the
-    /// server falls behind: the load does not ask for more.
-    pub foreground_cost: f64,
+    /// server falls behind: the load does not ask for more. None if some answers of the turn were errors: those are
+    /// counted as others are.
+    pub foreground_cost: Option<f64>,
 }
 
 impl Watch {
@@ -89,7 +92,8 @@ impl Rebuild {
     pub(crate) fn of(looks: &[Look], failed_at: Instant, protected_at: Instant) -> Option<Self> {
         let before = &looks[..looks.partition_point(|look| look.at < failed_at)];
         let after = &looks[before.len()..];
-        let (quiet, failed) = (before.first()?, before.last()?);
+        let settled_at = before.first()?.at + SETTLES_WITHIN;
+        let (quiet, failed) = (before.iter().find(|look| look.at >= settled_at)?, before.last()?);
         let first = after.iter().position(|look| look.mended_pages > failed.mended_pages)?;
         let begins = first.checked_sub(1).map_or(failed, |begins| &after[begins]);
         let is_below = |look: &Look| look.at <= protected_at && look.pages_below > 0;
@@ -105,9 +109,15 @@ impl Rebuild {
             rebuild_bytes_per_s: rebuild_bytes as f64 / rebuild_s,
             before_per_s,
             during_per_s,
-            foreground_cost: 1.0 - during_per_s / before_per_s,
+            foreground_cost: Some(1.0 - during_per_s / before_per_s),
         })
     }
+}
+
+/// Bytes of the pages that got a new place after a fault.
+pub(crate) fn mended_bytes(looks: &[Look], failed_at: Instant) -> Option<u64> {
+    let failed = looks[..looks.partition_point(|look| look.at < failed_at)].last()?;
+    Some((looks.last()?.mended_pages - failed.mended_pages) * PAGE_BYTES as u64)
 }
 
 fn commands_per_s(from: &Look, to: &Look) -> Option<f64> {
@@ -154,7 +164,8 @@ mod tests {
         let start = Instant::now();
         let second = |second| start + Duration::from_secs(second);
         let all = [
-            (0, 7, 0),
+            // The load makes its connections.
+            (90, 7, 0),
             (100, 7, 0),
             (200, 7, 0),
             // The node is gone, and then known to be.
@@ -171,12 +182,15 @@ mod tests {
         let rebuild = Rebuild::of(&looks(start, &all), second(2) + Duration::from_millis(1), second(9)).unwrap();
         assert_eq!((rebuild.rebuild_bytes, rebuild.rebuild_s), (9 * PAGE_BYTES as u64, 4.0));
         assert_eq!((rebuild.before_per_s, rebuild.during_per_s), (100.0, 80.0));
-        assert!((rebuild.foreground_cost - 0.2).abs() < 1e-9);
+        assert!(rebuild.foreground_cost.is_some_and(|cost| (cost - 0.2).abs() < 1e-9));
         // It is over with the look that finds the first page.
-        let rebuild = Rebuild::of(&looks(start, &all[5..9]), second(2), second(9)).unwrap();
+        let rebuild = Rebuild::of(&looks(start, &all[4..9]), second(3), second(9)).unwrap();
         assert_eq!((rebuild.rebuild_bytes, rebuild.rebuild_s), (PAGE_BYTES as u64, 1.0));
         assert_eq!(Rebuild::of(&looks(start, &all[..4]), second(2), second(9)), None, "nothing was rebuilt");
         assert_eq!(Rebuild::of(&[], start, start), None);
+        assert_eq!(mended_bytes(&looks(start, &all), second(5)), Some(9 * PAGE_BYTES as u64));
+        assert_eq!(mended_bytes(&looks(start, &all[..4]), second(2)), Some(0));
+        assert_eq!(mended_bytes(&[], start), None);
     }
 
     #[test]

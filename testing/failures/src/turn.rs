@@ -46,6 +46,9 @@ pub struct Turn {
     /// How pages got new places, if some did.
     #[serde(flatten)]
     pub rebuild: Option<Rebuild>,
+    /// Bytes of pages that got new places though no node was gone: said where only the controller stood still.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub needless_rebuild_bytes: Option<u64>,
 }
 
 impl Turn {
@@ -68,7 +71,15 @@ impl Turn {
             p999_ms: load.p999_us / 1e3,
             protected_again_s: protected_again.map(|time| time.as_secs_f64()),
             rebuild: None,
+            needless_rebuild_bytes: None,
         }
+    }
+
+    /// The same, with how pages got new places. What that cost is not known if some commands failed.
+    pub(crate) fn with(self, rebuild: Option<Rebuild>) -> Self {
+        let foreground_cost = |rebuild: Rebuild| rebuild.foreground_cost.filter(|_| self.errors == 0);
+        let rebuild = rebuild.map(|rebuild| Rebuild { foreground_cost: foreground_cost(rebuild), ..rebuild });
+        Self { rebuild, ..self }
     }
 }
 
@@ -134,7 +145,8 @@ impl Summary {
             ("rebuild_bytes_per_s", spread(|turn| Some(turn.rebuild?.rebuild_bytes_per_s))),
             ("before_per_s", spread(|turn| Some(turn.rebuild?.before_per_s))),
             ("during_per_s", spread(|turn| Some(turn.rebuild?.during_per_s))),
-            ("foreground_cost", spread(|turn| Some(turn.rebuild?.foreground_cost))),
+            ("needless_rebuild_bytes", spread(|turn| Some(turn.needless_rebuild_bytes? as f64))),
+            ("foreground_cost", spread(|turn| turn.rebuild?.foreground_cost)),
         ];
         Self {
             turns: turns.len(),
@@ -187,10 +199,22 @@ mod tests {
             p999_ms: 6.0,
             protected_again_s,
             rebuild: None,
+            needless_rebuild_bytes: None,
         };
         let summary = Summary::of(&[turn(0, None), turn(3, Some(4.0))], 50.0);
         assert_eq!((summary.turns, summary.commands, summary.errors, summary.noticed()), (2, 200, 3, 7));
         assert_eq!(summary.spreads["protected_again_s"], Spread { least: 4.0, median: 4.0, most: 4.0 });
         assert!(!Summary::of(&[turn(0, None)], 50.0).spreads.contains_key("protected_again_s"));
+        let rebuild = Rebuild {
+            rebuild_bytes: 4096,
+            rebuild_s: 1.0,
+            rebuild_bytes_per_s: 4096.0,
+            before_per_s: 100.0,
+            during_per_s: 80.0,
+            foreground_cost: Some(0.2),
+        };
+        assert_eq!(turn(0, None).with(Some(rebuild)).rebuild, Some(rebuild));
+        let of_errors = turn(1, None).with(Some(rebuild)).rebuild;
+        assert_eq!(of_errors, Some(Rebuild { foreground_cost: None, ..rebuild }), "errors are counted as answers are");
     }
 }
