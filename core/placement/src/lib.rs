@@ -41,6 +41,7 @@ mod place;
 mod record;
 mod refusal;
 mod requests;
+mod restore;
 mod rights;
 pub mod sets;
 mod state;
@@ -56,7 +57,7 @@ mod tests;
 
 pub use asker::{Asker, Maker};
 pub use config::{Config, ConfigError};
-pub use controller::{Actions, Controller, Event, RestoreError, Ticket};
+pub use controller::{Actions, Controller, Event, Ticket};
 pub use domains::{DOMAIN_LEVELS_MAX, Domains, DomainsError};
 pub use leases::{SPACE_LEASE_MS_MAX, SPACE_LEASE_MS_MIN, SPACE_LEASE_STEP_MAX, Times};
 pub use message::{
@@ -68,6 +69,7 @@ pub use record::{
     Capabilities, Change, ClusterRecord, Duty, GroupRecord, Keys, Move, NodeRecord, Presence, RECORDS_FORMAT_READ_MAX,
     RECORDS_FORMAT_WRITTEN, Record, RecordKey, RegionRecord, SpaceRecord,
 };
+pub use restore::RestoreError;
 pub use tenants::{TenantReport, TenantView};
 
 /// Most regions that one request can ask for: what one transaction of a store can hold.

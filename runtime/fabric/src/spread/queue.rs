@@ -187,7 +187,9 @@ impl SpreadQueuePair {
     fn note_late(&mut self, at: u16, read: &Read, slots: SlotSet, now: Nanos) {
         for slot in slots.iter() {
             let late = read.waited(slot, now).filter(|span| *span > self.lanes.hedge_after());
-            late.into_iter().for_each(|span| self.lanes.took(self.asked_at[usize::from(at)][slot.index()], span));
+            if let Some(span) = late {
+                self.lanes.took(self.asked_at[usize::from(at)][slot.index()], span);
+            }
         }
     }
 
