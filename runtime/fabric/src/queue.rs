@@ -215,6 +215,11 @@ impl LaneQueue {
         self.lane.condition() == Condition::Down || self.outstanding() > 0 && self.ended.is_empty()
     }
 
+    /// Whether the node owes nothing, not even its word that what was given up will not land.
+    pub(crate) fn owes_nothing(&self) -> bool {
+        self.lane.idle()
+    }
+
     /// As [`QueuePair::outstanding`].
     pub(crate) fn outstanding(&self) -> usize {
         DEPTH - self.free.len()

@@ -60,17 +60,22 @@ impl NodeState {
         self.attempt_deadline
     }
 
-    /// How long an answer is waited for that nobody needs, or that a node which is lost is not expected to give.
+    /// How long an answer is waited for that nobody needs.
     #[inline]
     pub(crate) fn patience(&self) -> Nanos {
         self.patience
     }
 
     /// How long a fetch that begins now may take. Once the node has let one reach its deadline, later ones only probe
-    /// it: requests that need it must not fill the workers, and with them the way of those that do not.
+    /// it: requests that need it must not fill the workers, and with them the way of those that do not. Where nothing is
+    /// lost they are waited for as ever: what is only slow would never be heard else.
     #[inline]
     pub(crate) fn fault_timeout(&self) -> Nanos {
-        if self.is_lost.load(Ordering::Relaxed) { self.patience } else { self.fault_deadline }
+        if self.is_lost.load(Ordering::Relaxed) {
+            self.attempt_deadline.min(self.fault_deadline)
+        } else {
+            self.fault_deadline
+        }
     }
 
     /// A fetch has succeeded.

@@ -187,6 +187,12 @@ impl Lane {
         self.client.outstanding()
     }
 
+    /// Whether there is nothing to send, to wait for or to take: neither operations nor what ends those given up.
+    #[must_use]
+    pub fn idle(&self) -> bool {
+        self.client.idle()
+    }
+
     /// By when a poll has more to do than to take what has arrived: at once, if something is to be sent.
     #[must_use]
     pub fn next_poll(&self) -> Nanos {

@@ -147,9 +147,11 @@ impl Lanes {
         for node in &self.nodes {
             let link = self.links[usize::from(node.0)].as_mut().expect("it is among those there");
             link.queue.poll(now, || false);
-            match link.queue.is_waiting() {
-                true => link.wait(self.since, now),
-                false => link.end_silence(),
+            if link.queue.is_waiting() {
+                link.wait(self.since, now);
+            } else if link.queue.owes_nothing() {
+                // While the node has not agreed to what was given up, the lane is as silent as before.
+                link.end_silence();
             }
         }
         self.file.iter_mut().for_each(|file| file.poll(now));
@@ -213,12 +215,19 @@ impl Lanes {
         self.hedge_after = hedge_after(asked.map(|link| link.pace()), &mut self.room);
     }
 
-    /// A node has answered a read so late, or was waited for for so long. What the caller itself has not looked for it
-    /// is no time of the node.
+    /// A node has answered a read after so long. What the caller itself has not looked for it is no time of the node.
     pub(super) fn took(&mut self, node: NodeIndex, span: Nanos) {
         let (span, hedge_after) = (span.saturating_sub(self.since), self.hedge_after);
         if let Some(link) = self.links.get_mut(usize::from(node.0)).and_then(Option::as_mut) {
             link.took(span, hedge_after);
+        }
+    }
+
+    /// A node has not answered a read for so long, and is not waited for any more. That says something if it is late.
+    pub(super) fn was_not_heard(&mut self, node: NodeIndex, span: Nanos, now: Nanos) {
+        let looked = span.saturating_sub(now.saturating_sub(self.polled));
+        if looked.saturating_sub(self.since) > self.hedge_after {
+            self.took(node, looked);
         }
     }
 

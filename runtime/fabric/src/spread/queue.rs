@@ -62,7 +62,8 @@ pub(super) struct SpreadQueuePair {
     /// Where pages are cut into shares; none where all places have copies.
     shares: Option<Shares>,
     budget: Budget,
-    reads: u64,
+    /// Reads of pages that slow nodes have too.
+    reads_beside_slow: u64,
     look_at: Nanos,
     /// When everything is looked at, and not only what is due.
     look_at_all: Nanos,
@@ -85,7 +86,7 @@ impl SpreadQueuePair {
             unsettled: Unsettled::new(UNSETTLED_MAX),
             shares,
             budget: Budget::default(),
-            reads: 0,
+            reads_beside_slow: 0,
             look_at: 0,
             look_at_all: 0,
         })
@@ -119,9 +120,11 @@ impl SpreadQueuePair {
             Look::Nowhere => Step::Ended(Status::Disconnected),
             Look::At(ticket) => {
                 let mut nodes = self.lanes.answering(&area.table, ticket.slots(), |slot| ticket.place(slot));
-                self.reads += 1;
-                if self.reads.is_multiple_of(READS_PER_SAMPLE) {
-                    nodes = nodes.slow_first();
+                if nodes.quick != nodes.up {
+                    self.reads_beside_slow += 1;
+                    if self.reads_beside_slow.is_multiple_of(READS_PER_SAMPLE) {
+                        nodes = nodes.slow_first();
+                    }
                 }
                 let (read, first) = Read::begin(ticket, &area.table.group, nodes, now, self.lanes.hedge_after());
                 self.budget.earn();
@@ -186,9 +189,8 @@ impl SpreadQueuePair {
     /// An answer that is not waited for any more was waited for all the same.
     fn note_late(&mut self, at: u16, read: &Read, slots: SlotSet, now: Nanos) {
         for slot in slots.iter() {
-            let late = read.waited(slot, now).filter(|span| *span > self.lanes.hedge_after());
-            if let Some(span) = late {
-                self.lanes.took(self.asked_at[usize::from(at)][slot.index()], span);
+            if let Some(span) = read.waited(slot, now) {
+                self.lanes.was_not_heard(self.asked_at[usize::from(at)][slot.index()], span, now);
             }
         }
     }

@@ -38,7 +38,7 @@ pub(super) struct Pair {
     /// By the numbers of healths.
     paces: BTreeMap<usize, Pace>,
     hedge_after: u64,
-    reads_begun: u64,
+    reads_beside_slow: u64,
     budget: Budget,
     plan: Plan,
     polled: u64,
@@ -58,7 +58,7 @@ impl Pair {
             mends: BTreeMap::new(),
             paces: BTreeMap::new(),
             hedge_after: DELAY_MAX,
-            reads_begun: 0,
+            reads_beside_slow: 0,
             budget: Budget::default(),
             plan: Plan::default(),
             polled: 0,
@@ -390,13 +390,13 @@ impl Pair {
                 if let Purpose::Program = purpose {
                     owner.pages[page].is_busy = true;
                 }
-                self.reads_begun += 1;
                 let mut nodes = self.answering(owner);
                 if nodes.quick != nodes.up {
                     owner.count(Count::Slow);
-                }
-                if self.reads_begun.is_multiple_of(READS_PER_SAMPLE) {
-                    nodes = nodes.slow_first();
+                    self.reads_beside_slow += 1;
+                    if self.reads_beside_slow.is_multiple_of(READS_PER_SAMPLE) {
+                        nodes = nodes.slow_first();
+                    }
                 }
                 let begun = Read::begin(ticket, &owner.group, nodes, owner.now, self.hedge_after);
                 self.begin_read(owner, begun, purpose);
