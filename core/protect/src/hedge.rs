@@ -16,7 +16,10 @@ use yonder_units::Nanos;
 pub const DELAY_MIN: Nanos = 200_000;
 /// See [`DELAY_MIN`].
 pub const DELAY_MAX: Nanos = 8_000_000;
-const _: () = assert!(DELAY_MIN < DELAY_MAX);
+/// An answer that is later than this is asked for elsewhere, whatever the budget: its node may stand still, and is not
+/// suspect yet.
+pub const PATIENCE: Nanos = 20_000_000;
+const _: () = assert!(DELAY_MIN < DELAY_MAX && DELAY_MAX < PATIENCE);
 
 /// How many times the usual longest answer is waited for.
 const FACTOR: Nanos = 3;

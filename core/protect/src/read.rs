@@ -3,11 +3,11 @@
 //! A small copy that the caller keeps for each read. Each of its events says what to do ([`ReadStep`]): first cancel,
 //! then the rest. As many places are asked as are needed: one, or of a page in shares as many as it has parts, those
 //! with the parts first, for nothing is summed then. Of copies it is another one for each page, so that reads spread.
-//! Slow nodes are asked where others do not suffice, and suspect ones where those do not.
-//! One more is asked when an answer is late (a *hedge*, which the budget allows or not; late binding in
-//! Hydra, FAST'22), and whenever one of those asked is suspect, was given up, or has failed. The first answers that are
-//! enough end the read. Two copies may land in one frame, because they are the same bytes as long as both count; shares
-//! have a buffer each.
+//! Slow nodes are asked where others do not suffice, and suspect ones where those do not. One more is asked when an
+//! answer is late (a *hedge*, which the budget allows or not; late binding in Hydra, FAST'22), when one is very late,
+//! and whenever one of those asked is suspect, was given up, or has failed. The first answers that are enough end the
+//! read. Two copies may land in one frame, because they are the same bytes as long as both count; shares have a buffer
+//! each.
 //!
 //! Invariants: no slot is asked twice for one ticket; an answer that does not count ends what was asked with its
 //! ticket, because it may have landed over one that does; at most one hedge for each ticket; what was read is of one
@@ -16,7 +16,7 @@
 use yonder_units::Nanos;
 
 use crate::group::Group;
-use crate::hedge::Budget;
+use crate::hedge::{Budget, PATIENCE};
 use crate::pace::Answering;
 use crate::page::ReadTicket;
 use crate::rules::{Rule, Rules};
@@ -190,7 +190,7 @@ impl Read {
             let end = self.end(ReadNext::Again);
             return ReadStep { cancel: cancel | end.cancel, ..end };
         }
-        if next.is_empty() && !(rest & up).is_empty() && self.is_due(now) && budget.take() {
+        if next.is_empty() && !(rest & up).is_empty() && self.is_due(now) && (self.is_overdue(now) || budget.take()) {
             self.is_hedged = true;
             next = choose(&self.ticket, rest & up, nodes, 1);
         }
@@ -211,6 +211,10 @@ impl Read {
 
     fn is_due(&self, now: Nanos) -> bool {
         !self.is_hedged && now >= self.first_asked.saturating_add(self.hedge_after)
+    }
+
+    fn is_overdue(&self, now: Nanos) -> bool {
+        now >= self.first_asked.saturating_add(PATIENCE.max(self.hedge_after))
     }
 
     /// How many answers are missing if those of some slots come.

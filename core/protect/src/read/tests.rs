@@ -138,10 +138,13 @@ fn what_could_not_be_posted_is_asked_later() {
 }
 
 #[test]
-fn a_hedge_needs_a_budget() {
+fn a_hedge_needs_a_budget_unless_an_answer_is_very_late() {
     let group = group();
     let (mut read, _) = begin(&group, 0, 0b111);
     assert_eq!(read.look(&group, set(0b111), DELAY, &mut Budget::empty()), step(0, ReadNext::Wait));
+    assert_eq!(read.look(&group, set(0b111), PATIENCE - 1, &mut Budget::empty()), step(0, ReadNext::Wait));
+    let asked = read.look(&group, set(0b111), PATIENCE, &mut Budget::empty()).then;
+    assert!(matches!(asked, ReadNext::Ask(slots) if slots.count() == 1), "{asked:?}");
 }
 
 #[test]
