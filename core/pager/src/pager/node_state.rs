@@ -67,8 +67,8 @@ impl NodeState {
     }
 
     /// How long a fetch that begins now may take. Once the node has let one reach its deadline, later ones only probe
-    /// it: requests that need it must not fill the workers, and with them the way of those that do not. Where nothing is
-    /// lost they are waited for as ever: what is only slow would never be heard else.
+    /// it: requests that need it must not fill the workers, and with them the way of those that do not. Where nothing
+    /// is lost they are waited for as ever: what is only slow would never be heard else.
     #[inline]
     pub(crate) fn fault_timeout(&self) -> Nanos {
         if self.is_lost.load(Ordering::Relaxed) {
