@@ -256,13 +256,12 @@ impl Controller {
         wanted.apart.iter().copied().chain(known).collect::<BTreeSet<_>>().into_iter().collect()
     }
 
-    /// How many places the group of a request has when none is missing: as many as its first request has asked for. If
-    /// that is not known any more, as many as there are then.
+    /// How many places the group of a request has when none is missing: as many as its first request has asked for. One
+    /// that has none any more is as a new one, for its owner asks for all of them.
     fn places_of_group(&self, pid: Pid, wanted: &PlacesWanted) -> u32 {
         let Some(number) = wanted.group else { return wanted.places };
         let mut records = self.state.regions_of(pid).filter_map(|(_, record)| record.group);
-        let known = records.find(|group| group.number == number).map(|group| group.places);
-        known.unwrap_or_else(|| wanted.places.saturating_add(u32::try_from(wanted.apart.len()).unwrap_or(u32::MAX)))
+        records.find(|group| group.number == number).map_or(wanted.places, |group| group.places)
     }
 
     /// The nodes that have regions of a group in which something is allocated, or that get one, other than `except`.

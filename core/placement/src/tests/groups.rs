@@ -313,6 +313,18 @@ fn a_space_says_what_is_at_fewer_places_than_was_asked_for() {
 }
 
 /// A controller that had just started once said that all was well, while its owners knew of pages without copies.
+/// One whose only place was given up before another one is found: nodes that its owner wants it apart from have none of
+/// its places.
+#[test]
+fn a_group_without_any_place_has_as_many_again_as_its_owner_asks_for() {
+    let (mut scene, pid) = scene(8, &["", "", ""]);
+    let (group, places) = scene.group(pid, wanted(1));
+    scene.give_up(pid, places[0].0);
+    scene.group(pid, PlacesWanted { group: Some(group), apart: vec![NodeId(places[0].1)], ..wanted(1) });
+    let Answer::Spaces { spaces, .. } = scene.answer(Request::Spaces { from: pid }) else { panic!() };
+    assert_eq!(spaces[0].groups_below, 0);
+}
+
 #[test]
 fn a_controller_that_starts_does_not_know_at_once_what_is_at_too_few_places() {
     let (mut scene, pid) = scene(8, &["", ""]);
