@@ -64,17 +64,9 @@ impl Default for Delay {
 }
 
 impl Delay {
-    /// How long to wait now. The longest, until enough answers were seen.
+    /// How long to wait now; none until enough answers were seen.
     #[must_use]
-    pub const fn get(&self) -> Nanos {
-        match self.delay {
-            Some(delay) => delay,
-            None => DELAY_MAX,
-        }
-    }
-
-    /// The same; none until enough answers were seen.
-    pub(crate) const fn known(&self) -> Option<Nanos> {
+    pub const fn get(&self) -> Option<Nanos> {
         self.delay
     }
 
@@ -173,16 +165,16 @@ mod tests {
     #[test]
     fn the_delay_is_a_few_times_what_answers_take() {
         let mut delay = Delay::default();
-        assert_eq!(delay.get(), DELAY_MAX);
+        assert_eq!(delay.get(), None);
         (0..64).for_each(|_| delay.took(5 * US));
-        assert_eq!(delay.get(), DELAY_MIN);
+        assert_eq!(delay.get(), Some(DELAY_MIN));
         (0..10_000).for_each(|_| delay.took(400 * US));
-        let got = delay.get();
+        let got = delay.get().unwrap();
         assert!((1_200 * US..1_600 * US).contains(&got), "{got}");
         (0..10_000).for_each(|_| delay.took(2_000 * US));
-        assert!((6_000 * US..8_000 * US).contains(&delay.get()), "{}", delay.get());
+        assert!((6_000 * US..8_000 * US).contains(&delay.get().unwrap()), "{delay:?}");
         (0..10_000).for_each(|_| delay.took(100_000 * US));
-        assert_eq!(delay.get(), DELAY_MAX);
+        assert_eq!(delay.get(), Some(DELAY_MAX));
     }
 
     #[test]
@@ -191,11 +183,11 @@ mod tests {
         for index in 0..50_000 {
             delay.took(if index % 200 == 0 { 40_000 * US } else { 100 * US });
         }
-        assert!((300 * US..400 * US).contains(&delay.get()), "{}", delay.get());
+        assert!((300 * US..400 * US).contains(&delay.get().unwrap()), "{delay:?}");
         (0..2_000).for_each(|_| delay.took(5_000 * US));
-        assert_eq!(delay.get(), DELAY_MAX);
+        assert_eq!(delay.get(), Some(DELAY_MAX));
         (0..60_000).for_each(|_| delay.took(100 * US));
-        assert!((300 * US..400 * US).contains(&delay.get()), "{}", delay.get());
+        assert!((300 * US..400 * US).contains(&delay.get().unwrap()), "{delay:?}");
     }
 
     #[test]
@@ -222,7 +214,7 @@ mod tests {
             let mut delay = Delay::default();
             for span in spans {
                 delay.took(span);
-                prop_assert!((DELAY_MIN..=DELAY_MAX).contains(&delay.get()));
+                prop_assert!(delay.get().is_none_or(|delay| (DELAY_MIN..=DELAY_MAX).contains(&delay)));
             }
         }
     }

@@ -83,7 +83,7 @@ impl Pace {
 /// nodes.
 pub fn hedge_after<'a>(paces: impl Iterator<Item = &'a Pace>, room: &mut Vec<Nanos>) -> Nanos {
     room.clear();
-    for delay in paces.filter_map(|pace| pace.delay.known()) {
+    for delay in paces.filter_map(|pace| pace.delay.get()) {
         assert!(room.len() < room.capacity(), "there is room for all nodes");
         room.push(delay);
     }

@@ -122,8 +122,8 @@ fn is_first_version(version: &u32) -> bool {
 pub(crate) fn too_old(version: u32) -> Option<String> {
     (version < VERSION_MIN).then(|| {
         format!(
-            "version {version} of the protocol is not understood any more, {VERSION_MIN} to {VERSION} are: upgrade it by \
-             the releases between, one after the other"
+            "version {version} of the protocol is not understood any more, {VERSION_MIN} to {VERSION} are: upgrade it \
+             by the releases between, one after the other"
         )
     })
 }
