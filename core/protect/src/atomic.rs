@@ -5,9 +5,9 @@
 //! Neighbours: `group`, `page`, `sweep`, `counts` and `health` are built on them; `group` and `health` have the models.
 
 #[cfg(yonder_loom)]
-pub(crate) use loom::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 #[cfg(not(yonder_loom))]
-pub(crate) use std::sync::atomic::{AtomicU64, Ordering, fence};
+pub(crate) use std::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};
 
 /// `len` words that are zero. The kernel backs their memory where it is used, not before.
 ///

@@ -10,11 +10,12 @@
 //! ends later than the sweep came by has seen that the place was given up.
 //!
 //! Invariants: a slot never gets a place before all words are swept of the last; the address of a place is there
-//! before its slot is live; a silent place that alone has a page is not given up, but retires.
+//! before its slot is live; a silent place that alone has a page is not given up, but retires; no page is at fewer
+//! places because one is evacuated.
 
 use std::cell::Cell;
 
-use crate::atomic::{self, AtomicU64, Ordering, fence};
+use crate::atomic::{self, AtomicU8, AtomicU64, Ordering, fence};
 use crate::counts::Counts;
 use crate::rules::{Kept, Rule, Rules};
 use crate::slots::{Place, SLOTS_MAX, Slot};
@@ -56,6 +57,8 @@ pub struct Group<R: Rules = Kept> {
     pub(crate) protection: Protection,
     words: Box<[AtomicU64]>,
     slots: AtomicU64,
+    /// Slots whose places are evacuated: of `evacuate`.
+    pub(crate) evacuated: AtomicU8,
     /// What the runtime knows each place by.
     addresses: [AtomicU64; SLOTS_MAX],
     pub(crate) counts: Counts,
@@ -121,6 +124,7 @@ impl<R: Rules> Group<R> {
             protection,
             words: atomic::zeros(pages),
             slots: AtomicU64::new(0),
+            evacuated: AtomicU8::new(0),
             addresses: std::array::from_fn(|_| AtomicU64::new(0)),
             counts: Counts::new(protection.needed, protection.wanted),
             sweep: AtomicU64::new(0),
@@ -155,6 +159,8 @@ impl<R: Rules> Group<R> {
     pub fn adopt(&self, slot: Slot, address: u64) -> Place {
         assert!(self.view().use_of(slot) == Use::Free, "a place is put into a slot that is not free");
         self.addresses[slot.index()].store(address, Ordering::Release);
+        // What was said of the last place of the slot is not said of this one.
+        self.evacuate(self.evacuated() - slot.into());
         let after = self.change_slots(|view| Some(view.with(slot, Use::Live))).expect("nothing refuses it");
         after.place(slot)
     }
@@ -209,7 +215,7 @@ impl<R: Rules> Group<R> {
     pub fn take_back(&self, place: Place) -> bool {
         let changed = self.change_slots(|view| {
             let retires = view.retiring().contains(place.slot) && view.has(place);
-            let is_missing = view.live().count() < self.protection.wanted;
+            let is_missing = self.without_evacuated(view.live()).count() < self.protection.wanted;
             (retires && is_missing).then(|| view.with(place.slot, Use::Live))
         });
         changed.is_some()

@@ -10,12 +10,14 @@
 //! | `group`, `view` | the slots of a group, and the places in them |
 //! | `page`, `word` | what happens to a page: writes, reads, mends |
 //! | `sweep` | what is left when a place was given up |
+//! | `evacuate` | places that are up and are left all the same, page by page |
 //! | `counts` | how many pages are protected less than wanted |
 //! | `code` | pages in shares, of which some are enough |
 //! | `read`, `write` | one read and one write under way |
 //! | `health` | whether a node answers |
 //! | `hedge` | when a second place is asked for a page that is late, and how often |
 //! | `pace` | which nodes keep up with the others |
+//! | `laggards` | for which ones writes wait so long that their places are evacuated |
 //! | `mend` | which page is mended next, how fast, and for how long |
 //! | `rules` | what a simulator may break |
 //!
@@ -29,9 +31,11 @@
 mod atomic;
 pub mod code;
 mod counts;
+mod evacuate;
 mod group;
 pub mod health;
 pub mod hedge;
+pub mod laggards;
 pub mod mend;
 pub mod pace;
 mod page;
@@ -43,6 +47,7 @@ mod view;
 mod word;
 mod write;
 
+pub use evacuate::to_evacuate;
 pub use group::{Cause, GivenUp, Group, Protection};
 pub use page::{Extent, Look, MendEnd, MendTicket, ReadTicket, WriteEnd, WriteRefusal, WriteTicket, Writing};
 pub use read::{Read, ReadNext, ReadStep};

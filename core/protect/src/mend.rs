@@ -3,7 +3,8 @@
 //! The mender is one more user of the groups, with queue pairs of its own. It takes a [`Job`] from the plan, reads the
 //! page as any reader ([`Read`](crate::Read), with the ticket's source), writes it to the ticket's place if the read
 //! counted, and ends the mend. Pages at the fewest places come first; among those, in the order of their words, so that
-//! one round of looks finds them all. Which groups have any is known from their counts, without a look.
+//! one round of looks finds them all. Pages at places that are evacuated come last. Which groups have any is known from
+//! their counts, without a look.
 //!
 //! The rate is what is left of a ceiling when the program's own traffic is taken off, but never less than a floor: an
 //! idle program's pages are mended fast, a busy one's do not wait for ever.
@@ -63,7 +64,7 @@ impl Plan {
         if let Some(copies) = most_endangered(groups).filter(|copies| *copies < self.copies) {
             self.restart(copies);
         }
-        while self.copies < wanted_max(groups) {
+        while self.copies <= wanted_max(groups) {
             while self.looked_through <= groups.len() && !groups.is_empty() {
                 self.group %= groups.len();
                 let group = groups[self.group].borrow();
@@ -86,8 +87,10 @@ impl Plan {
 
     /// Looks for pages with so many places from where the look is, until words run out or the group ends.
     fn look<R: Rules>(&mut self, group: &Group<R>, up: SlotSet, words: &mut usize) -> Option<MendTicket> {
-        let live = group.view().live() & up;
-        if group.pages_at(self.copies) == 0 || self.copies < group.protection().needed() || live.is_empty() {
+        let live = group.without_evacuated(group.view().live()) & up;
+        let evacuates = self.copies == group.protection().wanted();
+        let pages = if evacuates { group.pages_to_evacuate() } else { group.pages_at(self.copies) };
+        if pages == 0 || self.copies < group.protection().needed() || live.is_empty() {
             return None;
         }
         while self.page < group.pages() && *words > 0 {
@@ -98,7 +101,14 @@ impl Plan {
                 if group.rules.breaks(Rule::MendAvoidsUnsettled) { SlotSet::NONE } else { word.unsettled() };
             // While it waits for a page, the mender keeps writes from the place that it copies it to.
             let can_be_read = (word.current() & up).count() >= group.protection().needed();
-            let to = target(word, self.copies, live - unsettled, page).filter(|_| can_be_read);
+            let slots = live - unsettled;
+            let to = if evacuates {
+                group.leave_page(page);
+                group.evacuates_to(word, slots, page)
+            } else {
+                target(word, self.copies, slots, page)
+            };
+            let to = to.filter(|_| can_be_read);
             if let Some(ticket) = to.and_then(|to| group.begin_mend(page, to)) {
                 return Some(ticket);
             }

@@ -303,7 +303,8 @@ impl<R: Rules> Group<R> {
             let done = if is_good { SlotSet::only(to) } else { SlotSet::NONE };
             let current = self.same_places(done, view.live(), (view, source.view));
             let open = if end == MendEnd::Unsettled { SlotSet::only(to) } else { SlotSet::NONE };
-            word.end_mend(to, current, self.still_unsettled(open, (view, source.view)))
+            let ended = word.end_mend(to, current, self.still_unsettled(open, (view, source.view)));
+            self.leave_evacuated(ended, view)
         });
         end == MendEnd::Done && after.current().contains(to)
     }
@@ -340,6 +341,7 @@ impl<R: Rules> Group<R> {
             slots -= before.mended().map_or(SlotSet::NONE, SlotSet::only);
         }
         let is_enough = |slots: SlotSet| slots.count() >= self.protection.needed();
+        slots = self.without_evacuated(slots);
         if !is_enough(slots) {
             return Err(WriteRefusal::NoPlace);
         }

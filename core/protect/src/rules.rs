@@ -37,6 +37,10 @@ pub enum Rule {
     ForgettingIsChange,
     /// A place that alone has a page is not given up because it is silent.
     SolePlaceStays,
+    /// A place that is evacuated keeps a page until as many others have it as are wanted.
+    EvacuatedStaysUntilMoved,
+    /// A write goes to a place that is evacuated if too few others can be written.
+    EvacuatedIsWrittenIfNeeded,
     /// A read of shares is done when as many have come as are needed.
     ReadNeedsEnough,
     /// A write of shares is acknowledged when as many places have it as are needed.

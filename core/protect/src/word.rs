@@ -153,6 +153,12 @@ impl Word {
         if stays { self } else { self.next_sweep().with_slots(others, self.unsettled()) }
     }
 
+    /// The places of these slots are left, if as many `others` as wanted have the page.
+    pub(crate) fn leave(self, slots: SlotSet, others: SlotSet, wanted: u8) -> Self {
+        let is_left = (self.current() & others).count() >= wanted && !(self.current() & slots).is_empty();
+        if is_left { self.next_sweep().with_slots(self.current() - slots, self.unsettled()) } else { self }
+    }
+
     /// How many places have it, if it has content.
     pub(crate) fn copies(self) -> Option<u8> {
         self.is_written().then(|| self.current().count())

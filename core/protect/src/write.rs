@@ -5,7 +5,8 @@
 //!
 //! A node that is suspect is not waited for if enough others have the page: it was left out if it was suspect when the
 //! write began, and what it was sent is cancelled if it is now. Its place is behind with the page then. Where too few
-//! others have it, it is waited for, as it would be if it were the only node.
+//! others have it, it is waited for, as it would be if it were the only node. A node that is slow is always waited for,
+//! until the write would not go there if it began anew ([`Write::is_held_up`]).
 
 use crate::group::Group;
 use crate::page::{WriteEnd, WriteTicket};
@@ -121,6 +122,13 @@ impl Write {
         }
         self.give_up_at(cancel);
         self.step(cancel)
+    }
+
+    /// Whether it waits only for places that are evacuated, and that it would not go to if it began anew: the caller
+    /// abandons it, and does that.
+    #[must_use]
+    pub fn is_held_up<R: Rules>(&self, group: &Group<R>) -> bool {
+        group.would_not_write(&self.ticket, self.waiting)
     }
 
     /// The caller does not want it any more, whatever has become of it.

@@ -76,10 +76,13 @@ enum Count {
     Kept,
     TakenBack,
     Adopted,
+    Evacuated,
+    /// A write waited only for places that are evacuated.
+    HeldUp,
     Lost,
 }
 
-const COUNTS: [Count; 18] = [
+const COUNTS: [Count; 20] = [
     Count::Read,
     Count::ReadAgain,
     Count::Unreadable,
@@ -97,6 +100,8 @@ const COUNTS: [Count; 18] = [
     Count::Kept,
     Count::TakenBack,
     Count::Adopted,
+    Count::Evacuated,
+    Count::HeldUp,
     Count::Lost,
 ];
 
@@ -129,7 +134,7 @@ fn what_counts_is_what_was_acknowledged_and_all_is_mended() {
 }
 
 /// What is broken. Other rules are broken in `words`, and in the models of the crate.
-const BREACHES: [Breach; 20] = [
+const BREACHES: [Breach; 22] = [
     Breach::Rule(Rule::EndedWriteIsCurrentOnly),
     Breach::Rule(Rule::UnsettledIsRemembered),
     Breach::Rule(Rule::UnsettledIsLeftOut),
@@ -142,6 +147,8 @@ const BREACHES: [Breach; 20] = [
     Breach::Rule(Rule::HedgeIsLookedAt),
     Breach::Rule(Rule::ForgettingIsChange),
     Breach::Rule(Rule::SolePlaceStays),
+    Breach::Rule(Rule::EvacuatedStaysUntilMoved),
+    Breach::Rule(Rule::EvacuatedIsWrittenIfNeeded),
     Breach::Rule(Rule::ReadNeedsEnough),
     Breach::Rule(Rule::WriteNeedsEnough),
     Breach::World(Sabotage::AnyIncarnation),

@@ -181,8 +181,12 @@ impl Pair {
         }
         for run in self.writes.keys().copied().collect::<Vec<_>>() {
             let entry = self.writes.get_mut(&run).expect("it is under way");
-            let step =
-                if now >= entry.give_up_at { entry.write.abandon() } else { entry.write.look(&owner.group, nodes.up) };
+            let is_held_up = entry.write.is_held_up(&owner.group);
+            if is_held_up {
+                owner.count(Count::HeldUp);
+            }
+            let is_abandoned = is_held_up || now >= entry.give_up_at;
+            let step = if is_abandoned { entry.write.abandon() } else { entry.write.look(&owner.group, nodes.up) };
             self.go_on_writing(owner, run, step);
         }
         for run in self.mends.keys().copied().collect::<Vec<_>>() {
@@ -425,10 +429,15 @@ impl Pair {
     }
 
     fn write(&mut self, owner: &mut Owner, page: usize) {
+        let word = owner.group.look(page);
         let Ok(ticket) = owner.group.begin_write(page, Extent::All) else {
             owner.count(Count::WriteRefused);
             return;
         };
+        let closed = word.unsettled() | word.mended().map_or(SlotSet::NONE, SlotSet::only);
+        let is_left_out = !(owner.group.view().live() - closed).is_within(ticket.targets());
+        let is_enough = ticket.targets().count() >= owner.group.protection().wanted();
+        assert!(is_enough || !is_left_out, "a write of page {page} leaves a place out that it needs");
         let run = owner.id();
         let content = owner.content();
         let give_up_at = owner.now + rand::Rng::random_range(&mut owner.rng, 100..900) * MS;

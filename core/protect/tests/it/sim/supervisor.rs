@@ -1,9 +1,9 @@
-//! [`Supervisor`]: judges nodes, gives their places up, sweeps, and adopts others.
+//! [`Supervisor`]: judges nodes, gives their places up or evacuates them, sweeps, and adopts others.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use yonder_protect::health::{Health, Others, State, others};
-use yonder_protect::{Cause, GivenUp, Place, Slot, SlotSet};
+use yonder_protect::{Cause, GivenUp, Place, Slot, SlotSet, to_evacuate};
 
 use super::owner::{Owner, PlaceRecord};
 use super::{Count, NODES_MAX};
@@ -18,13 +18,17 @@ pub(super) struct Supervisor {
     healths: BTreeMap<(usize, u32), usize>,
     /// Regions that nodes were asked for.
     asked: [bool; NODES_MAX],
+    /// Places that were given up because they had no pages any more.
+    evacuated: BTreeSet<u64>,
+    /// Nodes that places are moved off, until then.
+    left_until: [u64; NODES_MAX],
     /// Other groups of the program have places on other nodes, which are heard.
     has_other_groups: bool,
 }
 
 impl Supervisor {
     pub(super) fn new(has_other_groups: bool) -> Self {
-        Self { places: Vec::new(), healths: BTreeMap::new(), asked: [false; NODES_MAX], has_other_groups }
+        Self { places: Vec::new(), healths: BTreeMap::new(), asked: [false; NODES_MAX], evacuated: BTreeSet::new(), left_until: [0; NODES_MAX], has_other_groups }
     }
 
     /// Does all that there is to do, but asks for regions: the nodes to ask are returned.
@@ -33,14 +37,41 @@ impl Supervisor {
         for (place, _) in self.places.clone() {
             self.look_at(owner, place);
         }
+        self.evacuate(owner, wanted);
         owner.group.sweep(WORDS);
         let view = owner.group.view();
         let given_up = self.places.iter().filter(|(place, _)| !view.has(*place)).map(|(_, address)| *address);
         let given_up: Vec<u64> = given_up.collect();
-        given_up.iter().for_each(|_| owner.count(Count::GivenUp));
+        for address in &given_up {
+            owner.count(if self.evacuated.contains(address) { Count::Evacuated } else { Count::GivenUp });
+        }
         owner.given_up.extend(given_up);
         self.places.retain(|(place, _)| view.has(*place));
         self.nodes_to_ask(owner, is_offered, wanted)
+    }
+
+    /// A node is slow until then.
+    pub(super) fn leave(&mut self, node: usize, until: u64) {
+        self.left_until[node] = until;
+    }
+
+    fn is_left(&self, node: usize, now: u64) -> bool {
+        self.left_until[node] > now
+    }
+
+    fn evacuate(&mut self, owner: &mut Owner, wanted: u8) {
+        let view = owner.group.view();
+        let node = |slot: Slot| owner.group.address(view.place(slot)).map(|at| owner.places[at as usize].node);
+        let is_left = |slot: &Slot| node(*slot).is_some_and(|node| self.is_left(node, owner.now));
+        let slow = view.live().iter().filter(is_left).collect();
+        owner.group.evacuate(to_evacuate(view.live(), slow, wanted, |slot| owner.group.pages_behind(slot)));
+        for slot in owner.group.evacuated_wholly().iter() {
+            let place = view.place(slot);
+            let address = owner.group.address(place).expect("it is there");
+            if matches!(owner.group.give_up(place, Cause::Silent), GivenUp::Leaving | GivenUp::Retiring) {
+                self.evacuated.insert(address);
+            }
+        }
     }
 
     fn judge(&self, owner: &Owner) {
@@ -70,8 +101,10 @@ impl Supervisor {
         let view = owner.group.view();
         let has_place = |node: usize| self.places.iter().any(|(_, at)| owner.places[*at as usize].node == node);
         let asked = self.asked.iter().filter(|is_asked| **is_asked).count();
-        let missing = usize::from(wanted).saturating_sub(view.live().iter().count() + asked);
-        let nodes = (0..NODES_MAX).filter(|node| is_offered(*node) && !has_place(*node) && !self.asked[*node]);
+        let written = view.live() - owner.group.evacuated();
+        let missing = usize::from(wanted).saturating_sub(usize::from(written.count()) + asked);
+        let is_free = |node: &usize| !has_place(*node) && !self.asked[*node] && !self.is_left(*node, owner.now);
+        let nodes = (0..NODES_MAX).filter(|node| is_offered(*node) && is_free(node));
         let nodes: Vec<usize> = nodes.take(missing.min(usize::from(view.free().count()))).collect();
         nodes.iter().for_each(|node| self.asked[*node] = true);
         nodes
@@ -103,6 +136,11 @@ impl Supervisor {
     pub(super) fn node(&self, owner: &Owner, slot: Slot) -> Option<usize> {
         let at = self.places.iter().find(|(place, _)| place.slot == slot)?;
         Some(owner.places[at.1 as usize].node)
+    }
+
+    /// Whether no place is evacuated, and there are no more than there should be.
+    pub(super) fn is_settled(&self, owner: &Owner, wanted: u8) -> bool {
+        owner.group.evacuated().is_empty() && owner.group.view().live().count() == wanted
     }
 
     /// Whether every page is everywhere it should be, and every node of a place is up.

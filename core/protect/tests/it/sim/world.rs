@@ -295,6 +295,10 @@ impl World {
         if now < self.program_stopped_until {
             return self.schedule(self.program_stopped_until, Event::Supervise);
         }
+        if !self.is_closing && self.owner.chance(0.01) {
+            let (node, span) = (self.victim(), self.owner.rng.random_range(5 * MS..600 * MS));
+            self.supervisor.leave(node, now + span);
+        }
         let (nodes, links) = (&self.nodes, &self.links);
         let is_offered = |node: usize| {
             nodes.get(node).is_some_and(|node| !node.is_down)
@@ -430,6 +434,7 @@ impl World {
 
     fn is_over(&self) -> bool {
         let is_clean = self.owner.pages.iter().all(|page| !page.is_busy && !page.is_dirty);
-        is_clean && self.supervisor.is_whole(&self.owner, self.wanted) && self.pairs.iter().all(Pair::is_idle)
+        let is_settled = self.supervisor.is_settled(&self.owner, self.wanted);
+        is_clean && is_settled && self.supervisor.is_whole(&self.owner, self.wanted) && self.pairs.iter().all(Pair::is_idle)
     }
 }

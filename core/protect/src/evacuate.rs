@@ -1,0 +1,239 @@
+//! Places that are evacuated: their nodes answer, and writes would wait for them for too long.
+//!
+//! Such a place is written no more as long as as many others can be written as are wanted, and it is read last. The
+//! mender copies its pages to the others; when they have a page, the place has it no more. So no page is at fewer
+//! places at any time because one is evacuated, and a node that fails meanwhile is one failure, as always. When the
+//! place has no page it is given up like one that fell silent.
+//!
+//! Who touches what: one supervisor says which places are; who reads that late only writes more than need be, or keeps
+//! a page for longer.
+
+use crate::atomic::Ordering;
+use crate::group::Group;
+use crate::page::WriteTicket;
+use crate::rules::{Rule, Rules};
+use crate::slots::{Slot, SlotSet};
+use crate::view::View;
+use crate::word::Word;
+
+impl<R: Rules> Group<R> {
+    /// Says which places are evacuated: those of these slots, and no others.
+    ///
+    /// Of one supervisor.
+    pub fn evacuate(&self, slots: SlotSet) {
+        self.evacuated.store(slots.bits(), Ordering::Release);
+    }
+
+    /// The live slots whose places are evacuated.
+    #[must_use]
+    pub fn evacuated(&self) -> SlotSet {
+        match SlotSet::from_bits(self.evacuated.load(Ordering::Acquire)) {
+            SlotSet::NONE => SlotSet::NONE,
+            slots => slots & self.view().live(),
+        }
+    }
+
+    /// Pages that are to be copied off such places, or are at as many others already and need only be looked at. None
+    /// while there are too few others to be written.
+    #[must_use]
+    pub fn pages_to_evacuate(&self) -> u64 {
+        let (leaving, others) = self.moves();
+        let is_enough = others.count() >= self.protection.wanted();
+        if is_enough { leaving.iter().map(|slot| self.counts.current(slot)).sum() } else { 0 }
+    }
+
+    /// The slots of places that were evacuated and have no page any more: they can be given up as silent.
+    #[must_use]
+    pub fn evacuated_wholly(&self) -> SlotSet {
+        let evacuated = self.evacuated();
+        let is_enough = (self.view().live() - evacuated).count() >= self.protection.wanted();
+        evacuated.iter().filter(|slot| is_enough && self.counts.current(*slot) == 0).collect()
+    }
+
+    /// The slots that pages are moved off, places that retire included, and those that they are moved to.
+    fn moves(&self) -> (SlotSet, SlotSet) {
+        let (view, evacuated) = (self.view(), self.evacuated());
+        (view.live() & evacuated | view.retiring(), view.live() - evacuated)
+    }
+
+    /// Those of some slots that a write goes to.
+    pub(crate) fn without_evacuated(&self, slots: SlotSet) -> SlotSet {
+        let others = slots - self.evacuated();
+        let is_enough = others.count() >= self.protection.wanted();
+        if is_enough || self.rules.breaks(Rule::EvacuatedIsWrittenIfNeeded) { others } else { slots }
+    }
+
+    /// A word without the places that are evacuated, if enough others have the page.
+    pub(crate) fn leave_evacuated(&self, word: Word, view: View) -> Word {
+        let (leaving, others) = self.moves();
+        let is_early = self.rules.breaks(Rule::EvacuatedStaysUntilMoved);
+        let wanted = if is_early { self.protection.needed() } else { self.protection.wanted() };
+        let leaves = !leaving.is_empty() && word.is_written() && !word.is_writing();
+        if leaves { word.leave(leaving, others & view.live(), wanted) } else { word }
+    }
+
+    /// A page that is at enough others is at places that are evacuated no more.
+    pub(crate) fn leave_page(&self, page: usize) {
+        // A refusal is a word that stays as it is.
+        let _ = self.change(page, |word, view| word.mended().is_none().then(|| self.leave_evacuated(word, view)));
+    }
+
+    /// Where a page is to be copied to, of some slots, so that places that are evacuated need not have it.
+    pub(crate) fn evacuates_to(&self, word: Word, slots: SlotSet, page: usize) -> Option<Slot> {
+        let (leaving, others) = self.moves();
+        let is_there = word.is_written() && !(word.current() & leaving).is_empty();
+        let may = is_there && !word.is_writing() && word.mended().is_none();
+        let is_missing = (word.current() & others).count() < self.protection.wanted();
+        ((slots & others) - word.current()).pick(page as u64).filter(|_| may && is_missing)
+    }
+
+    /// Whether a write that waits for the places of these slots only would end sooner if it began anew: none of them
+    /// would be written then.
+    pub(crate) fn would_not_write(&self, ticket: &WriteTicket, waiting: SlotSet) -> bool {
+        let word = self.look(ticket.page());
+        let closed = word.unsettled() | word.mended().map_or(SlotSet::NONE, SlotSet::only);
+        let targets = self.without_evacuated(self.view().live() - closed);
+        !waiting.is_empty() && targets.count() >= self.protection.wanted() && (targets & waiting).is_empty()
+    }
+}
+
+/// Which of the `live` places of a group are evacuated: those of `slow` nodes, and so many others that no more than
+/// `wanted` are written, those that lack the most pages.
+#[must_use]
+pub fn to_evacuate(live: SlotSet, slow: SlotSet, wanted: u8, behind: impl Fn(Slot) -> u64) -> SlotSet {
+    let mut left = live & slow;
+    while (live - left).count() > wanted {
+        left |= (live - left).iter().max_by_key(|slot| behind(*slot)).expect("there are more than wanted").into();
+    }
+    left
+}
+
+#[cfg(all(test, not(yonder_loom)))]
+mod tests {
+    use super::*;
+    use crate::group::{Cause, GivenUp, Protection};
+    use crate::mend::{Next, Plan};
+    use crate::page::{Extent, MendEnd};
+    use crate::write::Write;
+
+    fn set(bits: u8) -> SlotSet {
+        SlotSet::from_bits(bits)
+    }
+
+    fn group(protection: Protection, places: u8) -> Group {
+        let group = Group::new(4, protection);
+        (0..places).for_each(|number| _ = group.adopt(Slot::new(number), 0));
+        group
+    }
+
+    fn write(group: &Group, page: usize) -> SlotSet {
+        let ticket = group.begin_write(page, Extent::All).unwrap();
+        group.end_write(&ticket, ticket.targets(), SlotSet::NONE);
+        ticket.targets()
+    }
+
+    /// Mends all that is to be. The pages, in order.
+    fn mend(group: &Group) -> Vec<usize> {
+        let (mut plan, mut mended) = (Plan::default(), Vec::new());
+        loop {
+            match plan.next(&[group], |_| SlotSet::ALL, 100) {
+                Next::Job(job) => {
+                    mended.push(job.ticket.page());
+                    group.end_mend(&job.ticket, MendEnd::Done);
+                    assert_eq!(group.pages_degraded(), 0, "no page is at fewer places meanwhile");
+                }
+                Next::More => {}
+                Next::Nothing => return mended,
+            }
+        }
+    }
+
+    #[test]
+    fn a_place_is_written_until_there_is_another() {
+        let group = group(Protection::copies(2), 2);
+        group.evacuate(set(0b01));
+        assert_eq!((write(&group, 0), group.pages_to_evacuate()), (set(0b11), 0));
+        group.adopt(Slot::new(2), 0);
+        assert_eq!((write(&group, 1), group.pages_to_evacuate()), (set(0b110), 1));
+    }
+
+    #[test]
+    fn pages_move_and_are_at_no_fewer_places_meanwhile() {
+        for (protection, places, slow) in
+            [(Protection::copies(1), 1, 0b1), (Protection::copies(3), 3, 0b11), (Protection::code(2, 1), 3, 0b100)]
+        {
+            let group = group(protection, places);
+            (0..3).for_each(|page| _ = write(&group, page));
+            group.evacuate(set(slow));
+            (0..set(slow).count()).for_each(|more| _ = group.adopt(Slot::new(places + more), 0));
+            assert!(group.evacuated_wholly().is_empty());
+            write(&group, 2);
+            let mended: std::collections::BTreeSet<usize> = mend(&group).into_iter().collect();
+            assert_eq!(mended, [0, 1].into(), "the one that was written went to the others");
+            assert_eq!((group.evacuated_wholly(), group.pages_to_evacuate()), (set(slow), 0));
+            for slot in set(slow).iter() {
+                let given_up = group.give_up(group.view().place(slot), Cause::Silent);
+                // While one leaves it is not known whether another has pages alone.
+                assert!(matches!(given_up, GivenUp::Leaving | GivenUp::Retiring), "{given_up:?}");
+            }
+            while group.sweep(100) != crate::Swept::Nothing {}
+            assert!((group.view().readable() & set(slow)).is_empty());
+            assert_eq!((group.pages_degraded(), group.pages_unreadable()), (0, 0));
+        }
+    }
+
+    #[test]
+    fn a_page_that_the_others_have_leaves_without_a_copy() {
+        let group = group(Protection::copies(2), 3);
+        assert_eq!(write(&group, 0), set(0b111));
+        group.evacuate(set(0b010));
+        assert_eq!((group.pages_to_evacuate(), mend(&group), group.look(0).current()), (1, vec![], set(0b101)));
+    }
+
+    #[test]
+    fn the_next_place_of_a_slot_is_not_evacuated() {
+        let group = group(Protection::copies(1), 2);
+        group.evacuate(set(0b01));
+        group.give_up(group.view().place(Slot::new(0)), Cause::Lost);
+        while group.sweep(100) != crate::Swept::Nothing {}
+        group.adopt(Slot::new(0), 0);
+        assert!(group.evacuated().is_empty());
+    }
+
+    #[test]
+    fn pages_of_a_place_that_retires_move_where_one_place_is_wanted() {
+        let group = group(Protection::copies(1), 1);
+        write(&group, 0);
+        group.adopt(Slot::new(1), 0);
+        let place = group.view().place(Slot::new(0));
+        assert_eq!(group.give_up(place, Cause::Silent), GivenUp::Retiring);
+        assert_eq!((mend(&group), group.look(0).current()), (vec![0], set(0b10)));
+        while group.sweep(100) != crate::Swept::Nothing {}
+        assert!(!group.view().has(place));
+    }
+
+    #[test]
+    fn a_write_that_waits_for_such_a_place_alone_is_held_up() {
+        let group = group(Protection::copies(2), 2);
+        let begun = group.begin_write(0, Extent::All).unwrap();
+        let mut held = Write::begin(begun, &group, set(0b11));
+        let _ = held.acknowledged(Slot::new(1));
+        group.evacuate(set(0b01));
+        assert!(!held.is_held_up(&group), "there is no other yet");
+        group.adopt(Slot::new(2), 0);
+        assert!(held.is_held_up(&group));
+        let _ = held.abandon();
+        held.finish(&group);
+        let again = Write::begin(group.begin_write(0, Extent::All).unwrap(), &group, set(0b111));
+        assert_eq!((again.waiting(), again.is_held_up(&group)), (set(0b110), false));
+    }
+
+    #[test]
+    fn slow_places_are_left_and_of_too_many_those_that_lack_the_most() {
+        let behind = |slot: Slot| [0, 7, 9, 3][slot.index()];
+        assert_eq!(to_evacuate(set(0b0011), set(0b0001), 2, behind), set(0b0001));
+        assert_eq!(to_evacuate(set(0b1011), set(0b0100), 2, behind), set(0b0010));
+        assert_eq!(to_evacuate(set(0b1111), set(0b0001), 2, behind), set(0b0101));
+        assert_eq!(to_evacuate(set(0b0111), set(0b0111), 2, behind), set(0b0111));
+    }
+}

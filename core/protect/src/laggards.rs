@@ -1,0 +1,189 @@
+//! [`Laggards`]: the nodes for which writes wait so long that their places are evacuated.
+//!
+//! A write ends when all places have it, so one slow node slows all of them down, where a read asks another one. But to
+//! move everything off a node costs more than to wait a while. So a node is left only if the writes that ended in a
+//! window of time took it much longer on average than they took the others, in several windows one after another; and
+//! it is left for a while, each time for longer, so that one that is slow now and then is not emptied and filled again
+//! and again.
+//!
+//! Times are compared with the quicker half of nodes, so that what the program or its link is short of makes no node a
+//! laggard. Nor does a longer way: [`LATE`] is more than any way in one building.
+//!
+//! It belongs to one supervisor.
+
+use yonder_units::Nanos;
+
+/// What a write takes longer than elsewhere before that says anything.
+pub const LATE: Nanos = 10_000_000;
+/// How many times as long it takes besides.
+pub const FACTOR: u64 = 4;
+/// How long a window is, at least.
+pub const WINDOW: Nanos = 200_000_000;
+/// Windows one after another in which a node is late until it is left.
+pub const WINDOWS: u8 = 3;
+/// Writes of a window that say something.
+pub const WRITES_MIN: u64 = 8;
+/// How long a node is left for the first time.
+pub const LEFT_FOR: Nanos = 10_000_000_000;
+/// The longest.
+pub const LEFT_FOR_MAX: Nanos = 640_000_000_000;
+
+/// The writes of a node that have ended, all of them, and the time that they took together.
+#[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
+pub struct Writes {
+    /// How many have ended.
+    pub count: u64,
+    /// The sum of their times, in nanoseconds.
+    pub time: u64,
+}
+
+/// What is remembered of a node.
+#[derive(Clone, Copy, Default, Debug)]
+struct Node {
+    /// At the end of the last window.
+    seen: Writes,
+    late_windows: u8,
+    /// How often it was left.
+    times_left: u32,
+    left_until: Nanos,
+}
+
+/// See the head of this file. Nodes are known by their numbers.
+#[derive(Default, Debug)]
+pub struct Laggards {
+    nodes: Vec<Node>,
+    window_ends: Nanos,
+    /// Mean times of a window, to find the middle one.
+    means: Vec<Nanos>,
+}
+
+impl Writes {
+    fn since(self, before: Self) -> Self {
+        Self { count: self.count.wrapping_sub(before.count), time: self.time.wrapping_sub(before.time) }
+    }
+
+    /// The time of one, if there are enough to tell.
+    fn mean(self) -> Option<Nanos> {
+        (self.count >= WRITES_MIN).then(|| self.time / self.count)
+    }
+}
+
+impl Laggards {
+    /// The writes of all nodes until now, by their numbers. To be called again and again.
+    pub fn saw(&mut self, writes: impl ExactSizeIterator<Item = Writes>, now: Nanos) {
+        if now < self.window_ends {
+            return;
+        }
+        self.window_ends = now + WINDOW;
+        self.nodes.resize(writes.len().max(self.nodes.len()), Node::default());
+        let windows: Vec<Writes> = self.nodes.iter().zip(writes).map(|(node, writes)| writes.since(node.seen)).collect();
+        self.means.clear();
+        self.means.extend(windows.iter().filter_map(|window| window.mean()));
+        if self.means.len() < 2 {
+            return;
+        }
+        let middle = (self.means.len() - 1) / 2;
+        let usual = *self.means.select_nth_unstable(middle).1;
+        let late = usual.saturating_mul(FACTOR).saturating_add(LATE);
+        // Fewer than half of them: the others have to take what they had.
+        let mut left = self.nodes.iter().filter(|node| node.left_until > now).count();
+        let left_max = self.nodes.len().saturating_sub(1) / 2;
+        for (node, window) in self.nodes.iter_mut().zip(windows) {
+            // Where too few have ended the window goes on.
+            let Some(mean) = window.mean() else { continue };
+            node.seen = Writes { count: node.seen.count + window.count, time: node.seen.time + window.time };
+            node.late_windows = if mean > late { node.late_windows + 1 } else { 0 };
+            if node.late_windows >= WINDOWS && node.left_until <= now && left < left_max {
+                let span = LEFT_FOR.saturating_mul(1 << node.times_left.min(16)).min(LEFT_FOR_MAX);
+                (node.late_windows, node.left_until) = (0, now + span);
+                node.times_left += 1;
+                left += 1;
+            }
+        }
+    }
+
+    /// Whether places are moved off a node, and none are put there.
+    #[must_use]
+    pub fn is_left(&self, node: usize, now: Nanos) -> bool {
+        self.nodes.get(node).is_some_and(|node| node.left_until > now)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+    const SECOND: Nanos = 1_000 * MS;
+
+    /// Nodes, their writes until now, and the time.
+    struct Nodes {
+        laggards: Laggards,
+        writes: Vec<Writes>,
+        now: Nanos,
+    }
+
+    impl Nodes {
+        fn new(count: usize) -> Self {
+            Self { laggards: Laggards::default(), writes: vec![Writes::default(); count], now: SECOND }
+        }
+
+        /// For so long each node ends `count` writes in each window, which take so long each.
+        fn write(&mut self, span: Nanos, count: u64, each: &[Nanos]) -> Vec<usize> {
+            let until = self.now + span;
+            while self.now < until {
+                self.now += WINDOW;
+                for (writes, each) in self.writes.iter_mut().zip(each) {
+                    *writes = Writes { count: writes.count + count, time: writes.time + count * each };
+                }
+                self.laggards.saw(self.writes.iter().copied(), self.now);
+            }
+            (0..each.len()).filter(|node| self.laggards.is_left(*node, self.now)).collect()
+        }
+    }
+
+    #[test]
+    fn a_node_that_writes_wait_for_is_left() {
+        let mut nodes = Nodes::new(3);
+        assert!(nodes.write(10 * SECOND, 100, &[MS, 2 * MS, 5 * MS]).is_empty());
+        assert!(nodes.write(2 * WINDOW, 100, &[MS, 2 * MS, 100 * MS]).is_empty(), "it may be for a moment");
+        assert_eq!(nodes.write(WINDOW, 100, &[MS, 2 * MS, 100 * MS]), [2]);
+    }
+
+    #[test]
+    fn what_all_are_makes_no_node_a_laggard() {
+        let mut nodes = Nodes::new(3);
+        assert!(nodes.write(10 * SECOND, 100, &[100 * MS, 120 * MS, 300 * MS]).is_empty());
+        assert!(nodes.write(10 * SECOND, 100, &[MS / 10, MS / 10, 8 * MS]).is_empty(), "it is far away");
+        assert!(nodes.write(10 * SECOND, 100, &[MS]).is_empty());
+    }
+
+    #[test]
+    fn few_writes_say_little_and_add_up() {
+        let mut nodes = Nodes::new(3);
+        assert!(nodes.write(5 * WINDOW, 1, &[MS, MS, 900 * MS]).is_empty());
+        assert_eq!(nodes.write(30 * WINDOW, 1, &[MS, MS, 900 * MS]), [2]);
+    }
+
+    #[test]
+    fn a_node_is_left_for_longer_each_time() {
+        let mut nodes = Nodes::new(3);
+        let mut spans = Vec::new();
+        for _ in 0..8 {
+            assert_eq!(nodes.write(u64::from(WINDOWS) * WINDOW, 50, &[MS, MS, 100 * MS]), [2]);
+            let begun = nodes.now;
+            while nodes.write(SECOND, 50, &[MS, MS, MS]) == [2] {}
+            spans.push((nodes.now - begun) / SECOND);
+        }
+        assert_eq!(spans, [10, 20, 40, 80, 160, 320, 640, 640]);
+    }
+
+    #[test]
+    fn fewer_than_half_of_the_nodes_are_left() {
+        let mut nodes = Nodes::new(5);
+        let each = [MS, MS, MS, 100 * MS, 100 * MS];
+        assert_eq!(nodes.write(SECOND, 50, &each), [3, 4]);
+        let mut nodes = Nodes::new(2);
+        assert!(nodes.write(SECOND, 50, &[MS, 100 * MS]).is_empty(), "the other one would have all");
+    }
+}
