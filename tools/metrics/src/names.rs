@@ -38,9 +38,10 @@ pub(crate) const PAGES_LATE_MAX: &str = "yonder_pages_late_max";
 pub(crate) const PLACES_REPLACED: &str = "yonder_places_replaced_total";
 pub(crate) const EPOCH: &str = "yonder_placement_epoch";
 pub(crate) const NODES_SLOW: &str = "yonder_nodes_slow";
+pub(crate) const NODES_LEFT: &str = "yonder_nodes_left";
 pub(crate) const HEDGED_READS: &str = "yonder_hedged_reads_total";
 /// What is shown in one line of its own.
-pub(crate) const PROTECTION: [&str; 11] = [
+pub(crate) const PROTECTION: [&str; 12] = [
     PLACES_WANTED,
     PLACES_NEEDED,
     PAGES_BELOW,
@@ -52,6 +53,7 @@ pub(crate) const PROTECTION: [&str; 11] = [
     HEDGED_READS,
     EPOCH,
     NODES_SLOW,
+    NODES_LEFT,
 ];
 
 /// What a memory node counts by tenant.

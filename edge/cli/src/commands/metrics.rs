@@ -27,7 +27,7 @@ pub(super) fn how_to_watch(metrics: &MetricsServer, credential: &CredentialArgs)
 }
 
 /// Counters of fabrics that are metrics too: the counter's name, the metric's, its kind and what it says.
-const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 17] = {
+const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 20] = {
     use ExtraKind::{Counter, Gauge};
     [
         ("wire_sent_bytes", "yonder_wire_sent_bytes_total", Counter, "Bytes sent to memory nodes."),
@@ -41,9 +41,12 @@ const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 17] = {
         ("spread_mending_bytes_per_s", "yonder_mending_bytes_per_second", Gauge, "Bytes copied to new places."),
         ("spread_mended_pages", "yonder_mended_pages_total", Counter, "Pages copied to new places."),
         ("spread_places_given_up", "yonder_places_given_up_total", Counter, "Places of pages that were given up."),
+        ("spread_places_evacuated", "yonder_places_evacuated_total", Counter, "Places that were moved off slow nodes."),
         ("spread_places_replaced", "yonder_places_replaced_total", Counter, "Places found in the stead of others."),
         ("spread_epoch", "yonder_placement_epoch", Gauge, "Places that moved, were given up or found anew."),
         ("spread_slow_nodes", "yonder_nodes_slow", Gauge, "Nodes that reads ask last, because they are slow."),
+        ("spread_nodes_left", "yonder_nodes_left", Gauge, "Nodes that pages are moved off, because writes wait for them."),
+        ("spread_pages_to_evacuate", "yonder_pages_to_evacuate", Gauge, "Pages that are still to be moved off slow nodes."),
         ("spread_moves", "yonder_places_moved_total", Counter, "Places that moved to another node."),
         ("spread_hedged_reads", "yonder_hedged_reads_total", Counter, "Reads asked for at a further place."),
         (

@@ -133,6 +133,11 @@ impl Entry {
         self.group.pages_degraded().saturating_sub(self.late())
     }
 
+    /// Pages at places that are evacuated.
+    pub(super) fn pages_to_evacuate(&self) -> u64 {
+        self.group.pages_to_evacuate()
+    }
+
     /// Pages on their way to the file of `backup`.
     pub(super) fn late(&self) -> u64 {
         self.late.load(Ordering::Acquire)

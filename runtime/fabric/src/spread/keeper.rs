@@ -1,4 +1,5 @@
-//! [`Keeper`]: what is done about groups whose places fail: places are looked for, given up and replaced.
+//! [`Keeper`]: what is done about groups whose places fail, or are slow: places are looked for, given up, evacuated and
+//! replaced.
 //!
 //! One thread does this for all groups of a fabric. It asks the controller and nodes, and may wait for them: queue
 //! pairs need nothing of it to go on, but for regions that have moved.
@@ -11,7 +12,8 @@ use std::time::Duration;
 use yonder_controller::ClientError;
 use yonder_placement::Refusal;
 use yonder_protect::health::State;
-use yonder_protect::{Cause, GivenUp, SlotSet, Swept};
+use yonder_protect::laggards::Laggards;
+use yonder_protect::{Cause, GivenUp, Slot, SlotSet, Swept, to_evacuate};
 use yonder_units::Nanos;
 
 use super::group::{Address, Entry, Kept};
@@ -41,6 +43,8 @@ const WORDS_PER_LOOK: u32 = 1 << 16;
 pub(super) struct Keeper {
     /// Pause before the next look while something is amiss.
     again: Duration,
+    /// Nodes that writes wait for.
+    laggards: Laggards,
     /// Regions that the controller is to be told of: they are not used any more.
     gone: Vec<u32>,
     give_back_at: Nanos,
@@ -75,6 +79,7 @@ impl Default for Keeper {
         let (gone, told) = (Vec::new(), (0, 0));
         Self {
             again: LOOK_AGAIN,
+            laggards: Laggards::default(),
             gone,
             give_back_at: 0,
             link_at: 0,
@@ -92,8 +97,10 @@ impl Keeper {
     pub(super) fn step(&mut self, shared: &Arc<Shared>) -> Pace {
         let areas = shared.areas.all();
         let mut is_amiss = false;
+        shared.nodes.leave(&mut self.laggards, yonder_clock::now());
         for area in areas.iter() {
             is_amiss |= self.look_at_places(shared, area);
+            is_amiss |= evacuate(shared, &area.table);
         }
         is_amiss |= self.sweep(&areas);
         is_amiss |= self.find_doubted(shared, &areas);
@@ -184,7 +191,9 @@ impl Keeper {
             Ok(()) => self.is_warned = false,
             Err(error) => {
                 if !std::mem::replace(&mut self.is_warned, true) {
-                    tracing::warn!(%error, "pages have fewer places than was asked for");
+                    let is_slow = !entry.group.evacuated().is_empty();
+                    let amiss = if is_slow { "writes wait for a node" } else { "pages have fewer places than was asked for" };
+                    tracing::warn!(%error, "{amiss}, and no other has room");
                 }
                 self.replace_at = now + REPLACE_AGAIN;
             }
@@ -267,13 +276,30 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
 
 /// Gives a place up. Whether there is something to do for it.
 fn give_up(shared: &Shared, entry: &Entry, kept: Kept, cause: Cause) -> bool {
-    match entry.group.give_up(kept.place, cause) {
-        GivenUp::Already | GivenUp::Kept => false,
-        GivenUp::Leaving | GivenUp::Retiring => {
-            shared.count(Event::GivenUp);
-            true
+    let is_given_up = matches!(entry.group.give_up(kept.place, cause), GivenUp::Leaving | GivenUp::Retiring);
+    if is_given_up {
+        shared.count(Event::GivenUp);
+    }
+    is_given_up
+}
+
+/// Says which places of a group are evacuated, and gives those up that have no page any more. Whether there are any.
+fn evacuate(shared: &Shared, entry: &Entry) -> bool {
+    let view = entry.group.view();
+    let at_nodes = shared.of_nodes(view.live());
+    let is_left = |slot: &Slot| {
+        let address = entry.address(view.place(*slot));
+        address.is_some_and(|address| shared.nodes.get(address.node).is_left())
+    };
+    let left = at_nodes.iter().filter(is_left).collect();
+    let evacuated = to_evacuate(at_nodes, left, shared.nodes_wanted(), |slot| entry.group.pages_behind(slot));
+    entry.group.evacuate(evacuated);
+    for slot in entry.group.evacuated_wholly().iter() {
+        if matches!(entry.group.give_up(view.place(slot), Cause::Silent), GivenUp::Leaving | GivenUp::Retiring) {
+            shared.count(Event::Evacuated);
         }
     }
+    !evacuated.is_empty()
 }
 
 /// Sweeps words of a group, and adds the regions to `gone` whose places are. Whether there is more to do.
@@ -294,5 +320,6 @@ fn sweep(entry: &Entry, gone: &mut Vec<u32>) -> bool {
 /// Whether a group has fewer live places at nodes than it should, and a slot for one.
 fn is_short(shared: &Shared, entry: &Entry) -> bool {
     let view = entry.group.view();
-    shared.of_nodes(view.live()).count() < shared.nodes_wanted() && shared.of_nodes(view.free()) != SlotSet::NONE
+    let written = view.live() - entry.group.evacuated();
+    shared.of_nodes(written).count() < shared.nodes_wanted() && shared.of_nodes(view.free()) != SlotSet::NONE
 }

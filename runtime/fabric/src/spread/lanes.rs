@@ -208,8 +208,18 @@ impl Lanes {
         self.hedge_after
     }
 
-    /// Reckons it anew.
-    pub(super) fn reckon_hedge(&mut self) {
+    /// A node has taken so long for the write of a page, or is not waited for any more after so long.
+    #[inline]
+    pub(super) fn wrote(&mut self, node: NodeIndex, span: Nanos) {
+        // A file has no number there.
+        if let Some(link) = self.links.get_mut(usize::from(node.0)).and_then(Option::as_mut) {
+            link.wrote(span.saturating_sub(self.since));
+        }
+    }
+
+    /// Reckons that anew, and tells nodes what was written to them.
+    pub(super) fn reckon(&mut self) {
+        self.links.iter_mut().flatten().for_each(|link| link.tell_writes());
         let links = self.nodes.iter().filter_map(|node| self.links[usize::from(node.0)].as_ref());
         let asked = links.filter(|link| link.node.is_asked());
         self.hedge_after = hedge_after(asked.map(|link| link.pace()), &mut self.room);

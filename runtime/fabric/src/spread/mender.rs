@@ -218,7 +218,8 @@ impl Mender {
             self.groups = list.iter().map(|area| Held(Arc::clone(area))).collect();
             (self.list, self.plan) = (list, Plan::default());
         }
-        if self.groups.iter().all(|held| held.0.table.pages_to_mend() == 0) {
+        let is_whole = |held: &Held| held.0.table.pages_to_mend() == 0 && held.0.table.pages_to_evacuate() == 0;
+        if self.groups.iter().all(is_whole) {
             self.rest_until = now + REST_NANOS;
             return false;
         }

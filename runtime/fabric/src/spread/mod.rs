@@ -65,6 +65,7 @@ const ADDRESSES: u64 = 1 << 56;
 enum Event {
     Moved,
     GivenUp,
+    Evacuated,
     Replaced,
     Mended,
     Hedged,
@@ -72,9 +73,10 @@ enum Event {
 }
 
 /// Their names, in their order.
-const EVENTS: [&str; 6] = [
+const EVENTS: [&str; 7] = [
     "spread_moves",
     "spread_places_given_up",
+    "spread_places_evacuated",
     "spread_places_replaced",
     "spread_mended_pages",
     "spread_hedged_reads",
@@ -256,11 +258,12 @@ impl Shared {
     /// Puts new places into a group that has too few.
     fn replace(&self, entry: &Entry) -> Result<(), FabricError> {
         let view = entry.group.view();
-        let (there, free) = (self.of_nodes(view.live()), self.of_nodes(view.free()));
+        let written = view.live() - entry.group.evacuated();
+        let (there, free) = (self.of_nodes(written), self.of_nodes(view.free()));
         let missing = self.nodes_wanted().saturating_sub(there.count()).min(free.count());
         let at_nodes = entry.kept().filter(|kept| kept.region.is_some());
         let mut apart: Vec<NodeId> = at_nodes.map(|kept| self.nodes.get(kept.address.node).id).collect();
-        apart.extend(self.nodes.silent(yonder_clock::now()));
+        apart.extend(self.nodes.avoided(yonder_clock::now()));
         apart.sort_unstable();
         apart.dedup();
         let (_, given) = self.find_places(entry.bytes(), missing, Some(entry.name()), &apart)?;
@@ -449,15 +452,17 @@ impl Fabric for SpreadFabric {
             ("spread_degraded_pages", Entry::pages_below as fn(&Entry) -> u64),
             ("spread_places_missing", Entry::places_missing),
             ("spread_late_pages", Entry::late),
+            ("spread_pages_to_evacuate", Entry::pages_to_evacuate),
         ] {
             counters.push(Counter { name, value: areas.iter().map(|area| of(&area.table)).sum() });
         }
         if let Some(backup) = backup {
             counters.push(Counter { name: "spread_late_pages_max", value: backup.late_max() });
         }
-        let changes = [Event::Moved, Event::GivenUp, Event::Replaced].map(|event| self.shared.event(event));
+        let changes = [Event::Moved, Event::GivenUp, Event::Evacuated, Event::Replaced].map(|event| self.shared.event(event));
         for (name, value) in [
             ("spread_slow_nodes", self.shared.nodes.slow()),
+            ("spread_nodes_left", self.shared.nodes.left()),
             ("spread_epoch", changes.iter().sum()),
             ("spread_mending_bytes_per_s", self.shared.mending.load(Ordering::Relaxed)),
         ] {

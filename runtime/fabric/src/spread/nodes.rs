@@ -13,6 +13,7 @@ use yonder_client::{Config, Operation};
 use yonder_mapping::Mapping;
 use yonder_placement::NodeId;
 use yonder_protect::health::{Health, LaneSilence, State, others};
+use yonder_protect::laggards::{Laggards, Writes};
 use yonder_protect::pace::Pace;
 use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
@@ -44,6 +45,11 @@ pub(super) struct Node {
     pub(super) health: Health,
     /// Links to it that find it slow.
     slow_links: AtomicU64,
+    /// Writes of pages there that have ended, and the time that they took together.
+    writes: AtomicU64,
+    write_time: AtomicU64,
+    /// Its places are moved to other nodes, because writes wait for it.
+    is_left: AtomicBool,
     control: Mutex<Option<Lane>>,
 }
 
@@ -61,6 +67,8 @@ pub(super) struct Link {
     pub(super) queue: LaneQueue,
     /// Of reads there.
     pace: Pace,
+    /// Those that the node was not told of yet.
+    writes: Writes,
     silence: LaneSilence,
     /// To the address space there.
     pub(super) right: Credentials,
@@ -100,6 +108,9 @@ impl Nodes {
             right: Credentials { pid: self.pid, capability: location.capability },
             health: Health::default(),
             slow_links: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            write_time: AtomicU64::new(0),
+            is_left: AtomicBool::new(false),
             control: Mutex::default(),
         }));
         Ok(NodeIndex((list.len() - 1).narrow_u16()))
@@ -179,14 +190,33 @@ impl Nodes {
         }
     }
 
-    /// Those that do not answer. One that is not asked any more may be back.
-    pub(super) fn silent(&self, now: Nanos) -> Vec<NodeId> {
+    /// Those that no place is wanted at: they do not answer, or are left. One that is not asked any more may be back.
+    pub(super) fn avoided(&self, now: Nanos) -> Vec<NodeId> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        let is_silent = |node: &&Arc<Node>| {
+        let is_avoided = |node: &&Arc<Node>| {
             let is_asked = now.saturating_sub(node.health.last_waited()) < SILENT_FOR;
-            is_asked && matches!(node.health.state(), State::Suspect | State::Silent)
+            node.is_left() || is_asked && matches!(node.health.state(), State::Suspect | State::Silent)
         };
-        list.iter().filter(is_silent).map(|node| node.id).collect()
+        list.iter().filter(is_avoided).map(|node| node.id).collect()
+    }
+
+    /// Decides which are left.
+    pub(super) fn leave(&self, laggards: &mut Laggards, now: Nanos) {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        laggards.saw(list.iter().map(|node| node.writes()), now);
+        for (number, node) in list.iter().enumerate() {
+            let is_left = laggards.is_left(number, now);
+            if is_left && !node.is_left.swap(is_left, Ordering::Relaxed) {
+                tracing::warn!(node = node.url(), "writes wait for a node: its pages are moved to others");
+            }
+            node.is_left.store(is_left, Ordering::Relaxed);
+        }
+    }
+
+    /// How many are.
+    pub(super) fn left(&self) -> u64 {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().filter(|node| node.is_left()).count() as u64
     }
 
     /// How many there are that a queue pair finds slow.
@@ -207,6 +237,7 @@ impl Nodes {
                 Box::new(Link {
                     queue,
                     pace: Pace::default(),
+                    writes: Writes::default(),
                     silence: LaneSilence::default(),
                     right: node.right,
                     node,
@@ -242,6 +273,22 @@ impl Link {
         &self.pace
     }
 
+    /// It has taken so long for the write of a page.
+    #[inline]
+    pub(super) fn wrote(&mut self, span: Nanos) {
+        self.writes.count += 1;
+        self.writes.time += span;
+    }
+
+    /// Tells the node of the writes since the last time, so that queue pairs share no line of memory for each.
+    pub(super) fn tell_writes(&mut self) {
+        let Writes { count, time } = std::mem::take(&mut self.writes);
+        if count > 0 {
+            self.node.writes.fetch_add(count, Ordering::Relaxed);
+            self.node.write_time.fetch_add(time, Ordering::Relaxed);
+        }
+    }
+
     /// It has answered a read so late, or was waited for for so long, where hedges wait for `hedge_after`.
     pub(super) fn took(&mut self, span: Nanos, hedge_after: Nanos) {
         let was_slow = self.pace.is_slow();
@@ -266,6 +313,15 @@ impl Node {
     /// Whether anything is asked of it.
     pub(super) fn is_asked(&self) -> bool {
         matches!(self.health.state(), State::Up | State::Suspect)
+    }
+
+    /// Whether its places are moved to other nodes.
+    pub(super) fn is_left(&self) -> bool {
+        self.is_left.load(Ordering::Relaxed)
+    }
+
+    fn writes(&self) -> Writes {
+        Writes { count: self.writes.load(Ordering::Relaxed), time: self.write_time.load(Ordering::Relaxed) }
     }
 
     /// Whether it is that of a location, and knows the address space as it was then.

@@ -58,6 +58,8 @@ pub(super) struct SpreadQueuePair {
     operations: Operations<Operation>,
     /// At which node each slot was asked, for each operation.
     asked_at: Box<[[NodeIndex; SLOTS_MAX]]>,
+    /// When each write was begun.
+    begun_at: Box<[Nanos]>,
     unsettled: Unsettled,
     /// Where pages are cut into shares; none where all places have copies.
     shares: Option<Shares>,
@@ -83,6 +85,7 @@ impl SpreadQueuePair {
             lanes,
             operations: Operations::new(DEPTH),
             asked_at: vec![[NodeIndex(0); SLOTS_MAX]; DEPTH].into(),
+            begun_at: vec![0; DEPTH].into(),
             unsettled: Unsettled::new(UNSETTLED_MAX),
             shares,
             budget: Budget::default(),
@@ -239,7 +242,10 @@ impl SpreadQueuePair {
                     self.shared.file_refused(slot);
                 }
                 let step = match end {
-                    End::Done => write.acknowledged(slot),
+                    End::Done => {
+                        self.wrote(at, slot.into(), now);
+                        write.acknowledged(slot)
+                    }
                     End::Refused(_) => write.failed(slot, Landing::Never),
                     End::Unknown => write.failed(slot, Landing::Possible),
                 };
@@ -275,7 +281,7 @@ impl SpreadQueuePair {
         let all = now >= self.look_at_all;
         if all {
             self.look_at_all = now + LOOK_AT_ALL_INTERVAL;
-            self.lanes.reckon_hedge();
+            self.lanes.reckon();
         }
         for at in 0..DEPTH.narrow_u16() {
             let Some(operation) = self.operations.get(at) else { continue };
@@ -314,7 +320,11 @@ impl SpreadQueuePair {
                     let up = self.lanes.up(entry, write.waiting(), |slot| write.place(slot));
                     self.doubt_silent(entry, write.waiting(), |slot| write.place(slot));
                     let waits = Waits::ToWrite(write.waiting());
-                    let is_anew = self.lanes.wants_file(&operation.at, waits, |slot| write.place(slot));
+                    let is_held_up = write.is_held_up(&entry.group);
+                    if is_held_up {
+                        self.wrote(at, write.waiting() - again, now);
+                    }
+                    let is_anew = is_held_up || self.lanes.wants_file(&operation.at, waits, |slot| write.place(slot));
                     let step = if is_anew { write.abandon() } else { write.look(&entry.group, up) };
                     match self.go_on_writing(at, &operation, (write, again), step, now) {
                         Step::Ended(_) if is_anew => Step::On(Course::Waiting(now)),

@@ -17,6 +17,7 @@ mod pressure;
 mod router;
 mod scene;
 mod shares;
+mod slow;
 mod spread;
 mod stalled_path;
 mod target;

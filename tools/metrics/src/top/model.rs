@@ -174,6 +174,7 @@ impl Model {
             ("replaced", quantity::count(number(names::PLACES_REPLACED))),
             ("epoch", quantity::count(number(names::EPOCH))),
             ("slow", quantity::count(number(names::NODES_SLOW))),
+            ("left", quantity::count(number(names::NODES_LEFT))),
             ("hedged", hedged),
         ];
         let rows = rows.into_iter().chain(late.map(|late| ("late", late)));

@@ -21,6 +21,7 @@ impl SpreadQueuePair {
         match area.table.group.begin_write(*page, Extent::All) {
             Ok(ticket) => {
                 let up = self.lanes.answering(&area.table, ticket.targets(), |slot| ticket.place(slot)).up;
+                self.begun_at[usize::from(at)] = now;
                 let write = Write::begin(ticket, &area.table.group, up);
                 if let Some(shares) = &mut self.shares {
                     shares.cut(at.into(), write.waiting(), &self.frames, operation.frame.offset());
@@ -51,6 +52,13 @@ impl SpreadQueuePair {
             }
         }
         Step::On(Course::Write(write, again))
+    }
+
+    /// Notes how long a write has waited for some slots.
+    pub(super) fn wrote(&mut self, at: u16, slots: SlotSet, now: Nanos) {
+        let at = usize::from(at);
+        let span = now.saturating_sub(self.begun_at[at]);
+        slots.iter().for_each(|slot| self.lanes.wrote(self.asked_at[at][slot.index()], span));
     }
 
     /// Does what a step of a write says.

@@ -1,4 +1,5 @@
-//! [`StalledPath`]: the way to one node, on which requests of some connections stand still, and go on later.
+//! [`StalledPath`]: the way to one node, on which requests of some connections stand still, and go on later, or all
+//! requests are late.
 //!
 //! The node registers through the path, as with `lossy_path`. Connections have numbers, in their order.
 
@@ -7,6 +8,7 @@ use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::thread;
+use std::time::Duration;
 
 use crate::cluster::lossy_path::{pass, pass_registrations};
 use crate::cluster::scene::Scene;
@@ -28,6 +30,7 @@ struct Gate {
 struct Connections {
     count: usize,
     stalled: BTreeSet<usize>,
+    delay: Duration,
 }
 
 impl StalledPath {
@@ -57,6 +60,11 @@ impl StalledPath {
         self.gate.connections.lock().unwrap().stalled = connections.into_iter().collect();
         self.gate.has_changed.notify_all();
     }
+
+    /// What is asked takes so much longer from now on.
+    pub(crate) fn delay(&self, delay: Duration) {
+        self.gate.connections.lock().unwrap().delay = delay;
+    }
 }
 
 /// Passes requests on while the connection does not stand still, and answers always.
@@ -74,7 +82,9 @@ fn carry(client: TcpStream, node: TcpStream, gate: &Arc<Gate>) {
         while let Ok(length @ 1..) = client.read(&mut bytes) {
             let connections = gate.connections.lock().unwrap();
             let passes = gate.has_changed.wait_while(connections, |now| now.stalled.contains(&number));
-            drop(passes);
+            let delay = passes.unwrap().delay;
+            // It is what is tested, and nothing waits for it to be over.
+            thread::sleep(delay);
             if node.write_all(&bytes[..length]).is_err() {
                 break;
             }
