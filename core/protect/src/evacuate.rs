@@ -1,26 +1,69 @@
 //! Places that are evacuated: their nodes answer, and writes would wait for them for too long.
 //!
-//! Such a place is written no more as long as as many others can be written as are wanted, and it is read last. The
-//! mender copies its pages to the others; when they have a page, the place has it no more. So no page is at fewer
-//! places at any time because one is evacuated, and a node that fails meanwhile is one failure, as always. When the
-//! place has no page it is given up like one that fell silent.
+//! Such a place is written no more as long as as many others can be written as are wanted. The mender copies its pages
+//! to the others; when they have a page, the place has it no more. So no page is at fewer places at any time because
+//! one is evacuated, and a node that fails meanwhile is one failure, as always. When the place has had no page for a
+//! while it is given up like one that fell silent.
 //!
-//! Who touches what: one supervisor says which places are; who reads that late only writes more than need be, or keeps
-//! a page for longer.
+//! Who touches what: one supervisor says which places are ([`Evacuation`]); who reads that late only writes more than
+//! need be, or keeps a page for longer.
+
+use yonder_units::Nanos;
 
 use crate::atomic::Ordering;
 use crate::group::Group;
 use crate::page::WriteTicket;
 use crate::rules::{Rule, Rules};
-use crate::slots::{Slot, SlotSet};
+use crate::slots::{SLOTS_MAX, Slot, SlotSet};
 use crate::view::View;
 use crate::word::Word;
+
+/// A place that is evacuated has no page for so long before it is given up. A write that was begun before, and that the
+/// other places have, has long begun anew by then.
+const EMPTY_FOR: Nanos = 300_000_000;
+
+/// What the supervisor of a group remembers of its places that are evacuated.
+#[derive(Clone, Default, Debug)]
+pub struct Evacuation {
+    /// Those that pages are moved off, and are until they have none.
+    begun: SlotSet,
+    /// Since when each has had none.
+    empty_since: [Option<Nanos>; SLOTS_MAX],
+}
+
+impl Evacuation {
+    /// Says which places of a group are evacuated: those of `slow` nodes, those whose pages are being moved already, and
+    /// of the `usable` live ones so many others that no more than `wanted` are written, those that lack the most pages.
+    /// Returns those that are to be given up as silent: they have no page any more.
+    pub fn look<R: Rules>(
+        &mut self,
+        group: &Group<R>,
+        usable: SlotSet,
+        slow: SlotSet,
+        wanted: u8,
+        now: Nanos,
+    ) -> SlotSet {
+        let live = group.view().live() & usable;
+        let evacuated = to_evacuate(live, slow | self.begun, wanted, |slot| group.pages_behind(slot));
+        group.evacuate(evacuated);
+        let goes_on = group.is_evacuating();
+        // Where there is nowhere to go, nothing is begun.
+        self.begun = if goes_on { evacuated } else { SlotSet::NONE };
+        for slot in Slot::all() {
+            let is_empty = goes_on && evacuated.contains(slot) && group.counts.current(slot) == 0;
+            let since = &mut self.empty_since[slot.index()];
+            *since = is_empty.then(|| since.unwrap_or(now));
+        }
+        let is_over = |slot: &Slot| self.empty_since[slot.index()].is_some_and(|since| now >= since + EMPTY_FOR);
+        evacuated.iter().filter(is_over).collect()
+    }
+}
 
 impl<R: Rules> Group<R> {
     /// Says which places are evacuated: those of these slots, and no others.
     ///
     /// Of one supervisor.
-    pub fn evacuate(&self, slots: SlotSet) {
+    pub(crate) fn evacuate(&self, slots: SlotSet) {
         self.evacuated.store(slots.bits(), Ordering::Release);
     }
 
@@ -33,27 +76,26 @@ impl<R: Rules> Group<R> {
         }
     }
 
-    /// Pages that are to be copied off such places, or are at as many others already and need only be looked at. None
-    /// while there are too few others to be written.
+    /// Whether places are evacuated, and there are enough others.
+    #[must_use]
+    pub fn is_evacuating(&self) -> bool {
+        let evacuated = self.evacuated();
+        !evacuated.is_empty() && (self.view().live() - evacuated).count() >= self.protection.wanted()
+    }
+
+    /// Pages that are to be moved off places that are evacuated or retire, or are at as many others already and need
+    /// only be looked at. None while there are too few others to be written.
     #[must_use]
     pub fn pages_to_evacuate(&self) -> u64 {
-        let (leaving, others) = self.moves();
-        let is_enough = others.count() >= self.protection.wanted();
-        if is_enough { leaving.iter().map(|slot| self.counts.current(slot)).sum() } else { 0 }
+        let Moves { off, to } = self.moves();
+        let is_enough = to.count() >= self.protection.wanted();
+        if is_enough { off.iter().map(|slot| self.counts.current(slot)).sum() } else { 0 }
     }
 
-    /// The slots of places that were evacuated and have no page any more: they can be given up as silent.
-    #[must_use]
-    pub fn evacuated_wholly(&self) -> SlotSet {
-        let evacuated = self.evacuated();
-        let is_enough = (self.view().live() - evacuated).count() >= self.protection.wanted();
-        evacuated.iter().filter(|slot| is_enough && self.counts.current(*slot) == 0).collect()
-    }
-
-    /// The slots that pages are moved off, places that retire included, and those that they are moved to.
-    fn moves(&self) -> (SlotSet, SlotSet) {
+    /// The slots that pages are moved off, and those that they are moved to.
+    pub(crate) fn moves(&self) -> Moves {
         let (view, evacuated) = (self.view(), self.evacuated());
-        (view.live() & evacuated | view.retiring(), view.live() - evacuated)
+        Moves { off: view.live() & evacuated | view.retiring(), to: view.live() - evacuated }
     }
 
     /// Those of some slots that a write goes to.
@@ -63,44 +105,58 @@ impl<R: Rules> Group<R> {
         if is_enough || self.rules.breaks(Rule::EvacuatedIsWrittenIfNeeded) { others } else { slots }
     }
 
-    /// A word without the places that are evacuated, if enough others have the page.
+    /// A word without the places that pages are moved off, if enough others have the page.
     pub(crate) fn leave_evacuated(&self, word: Word, view: View) -> Word {
-        let (leaving, others) = self.moves();
+        let Moves { off, to } = self.moves();
         let is_early = self.rules.breaks(Rule::EvacuatedStaysUntilMoved);
         let wanted = if is_early { self.protection.needed() } else { self.protection.wanted() };
-        let leaves = !leaving.is_empty() && word.is_written() && !word.is_writing();
-        if leaves { word.leave(leaving, others & view.live(), wanted) } else { word }
+        let leaves = !off.is_empty() && word.is_written() && !word.is_writing();
+        if leaves { word.leave(off, to & view.live(), wanted) } else { word }
     }
 
-    /// A page that is at enough others is at places that are evacuated no more.
+    /// A page that is at enough others is at places that pages are moved off no more.
     pub(crate) fn leave_page(&self, page: usize) {
         // A refusal is a word that stays as it is.
         let _ = self.change(page, |word, view| word.mended().is_none().then(|| self.leave_evacuated(word, view)));
     }
 
-    /// Where a page is to be copied to, of some slots, so that places that are evacuated need not have it.
-    pub(crate) fn evacuates_to(&self, word: Word, slots: SlotSet, page: usize) -> Option<Slot> {
-        let (leaving, others) = self.moves();
-        let is_there = word.is_written() && !(word.current() & leaving).is_empty();
-        let may = is_there && !word.is_writing() && word.mended().is_none();
-        let is_missing = (word.current() & others).count() < self.protection.wanted();
-        ((slots & others) - word.current()).pick(page as u64).filter(|_| may && is_missing)
-    }
-
     /// Whether a write that waits for the places of these slots only would end sooner if it began anew: none of them
-    /// would be written then.
-    pub(crate) fn would_not_write(&self, ticket: &WriteTicket, waiting: SlotSet) -> bool {
+    /// would be written then, and those that would are `up`.
+    pub(crate) fn would_not_write(&self, ticket: &WriteTicket, waiting: SlotSet, up: SlotSet) -> bool {
+        if waiting.is_empty() || self.evacuated().is_empty() {
+            return false;
+        }
         let word = self.look(ticket.page());
         let closed = word.unsettled() | word.mended().map_or(SlotSet::NONE, SlotSet::only);
         let targets = self.without_evacuated(self.view().live() - closed);
-        !waiting.is_empty() && targets.count() >= self.protection.wanted() && (targets & waiting).is_empty()
+        (targets & up).count() >= self.protection.wanted() && (targets & waiting).is_empty()
+    }
+}
+
+/// Between which slots pages are moved.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moves {
+    pub(crate) off: SlotSet,
+    pub(crate) to: SlotSet,
+}
+
+impl Moves {
+    /// Whether a page is at a place that pages are moved off.
+    pub(crate) fn concern(self, word: Word) -> bool {
+        word.is_written() && !(word.current() & self.off).is_empty()
+    }
+
+    /// Where it is to be copied to, of some slots, so that it need not be there.
+    pub(crate) fn target(self, word: Word, wanted: u8, slots: SlotSet, page: usize) -> Option<Slot> {
+        let may = self.concern(word) && !word.is_writing() && word.mended().is_none();
+        let is_missing = (word.current() & self.to).count() < wanted;
+        ((slots & self.to) - word.current()).pick(page as u64).filter(|_| may && is_missing)
     }
 }
 
 /// Which of the `live` places of a group are evacuated: those of `slow` nodes, and so many others that no more than
 /// `wanted` are written, those that lack the most pages.
-#[must_use]
-pub fn to_evacuate(live: SlotSet, slow: SlotSet, wanted: u8, behind: impl Fn(Slot) -> u64) -> SlotSet {
+fn to_evacuate(live: SlotSet, slow: SlotSet, wanted: u8, behind: impl Fn(Slot) -> u64) -> SlotSet {
     let mut left = live & slow;
     while (live - left).count() > wanted {
         left |= (live - left).iter().max_by_key(|slot| behind(*slot)).expect("there are more than wanted").into();
@@ -166,11 +222,15 @@ mod tests {
             (0..3).for_each(|page| _ = write(&group, page));
             group.evacuate(set(slow));
             (0..set(slow).count()).for_each(|more| _ = group.adopt(Slot::new(places + more), 0));
-            assert!(group.evacuated_wholly().is_empty());
+            let (mut evacuation, wanted) = (Evacuation::default(), protection.wanted());
+            assert!(evacuation.look(&group, SlotSet::ALL, set(slow), wanted, 0).is_empty());
             write(&group, 2);
             let mended: std::collections::BTreeSet<usize> = mend(&group).into_iter().collect();
             assert_eq!(mended, [0, 1].into(), "the one that was written went to the others");
-            assert_eq!((group.evacuated_wholly(), group.pages_to_evacuate()), (set(slow), 0));
+            assert_eq!((group.is_evacuating(), group.pages_to_evacuate()), (true, 0));
+            // What was begun goes on though the node is slow no more.
+            let mut look = |now| evacuation.look(&group, SlotSet::ALL, SlotSet::NONE, wanted, now);
+            assert_eq!([7, EMPTY_FOR + 6, EMPTY_FOR + 7].map(&mut look), [SlotSet::NONE, SlotSet::NONE, set(slow)]);
             for slot in set(slow).iter() {
                 let given_up = group.give_up(group.view().place(slot), Cause::Silent);
                 // While one leaves it is not known whether another has pages alone.
@@ -188,6 +248,26 @@ mod tests {
         assert_eq!(write(&group, 0), set(0b111));
         group.evacuate(set(0b010));
         assert_eq!((group.pages_to_evacuate(), mend(&group), group.look(0).current()), (1, vec![], set(0b101)));
+    }
+
+    #[test]
+    fn nothing_is_begun_where_there_is_nowhere_to_go() {
+        let group = group(Protection::copies(2), 2);
+        let mut evacuation = Evacuation::default();
+        let _ = evacuation.look(&group, SlotSet::ALL, set(0b01), 2, 0);
+        assert_eq!((group.evacuated(), group.is_evacuating()), (set(0b01), false));
+        let _ = evacuation.look(&group, SlotSet::ALL, SlotSet::NONE, 2, 0);
+        assert_eq!(group.evacuated(), SlotSet::NONE);
+    }
+
+    #[test]
+    fn a_part_of_a_page_is_written_to_a_place_that_is_needed() {
+        let group = group(Protection::copies(2), 2);
+        write(&group, 0);
+        group.evacuate(set(0b01));
+        group.adopt(Slot::new(2), 0);
+        let part = group.begin_write(0, Extent::Part).unwrap();
+        assert_eq!(part.targets(), set(0b011));
     }
 
     #[test]
@@ -219,13 +299,14 @@ mod tests {
         let mut held = Write::begin(begun, &group, set(0b11));
         let _ = held.acknowledged(Slot::new(1));
         group.evacuate(set(0b01));
-        assert!(!held.is_held_up(&group), "there is no other yet");
+        assert!(!held.is_held_up(&group, SlotSet::ALL), "there is no other yet");
         group.adopt(Slot::new(2), 0);
-        assert!(held.is_held_up(&group));
+        assert!(!held.is_held_up(&group, set(0b011)), "the other is not up");
+        assert!(held.is_held_up(&group, SlotSet::ALL));
         let _ = held.abandon();
         held.finish(&group);
         let again = Write::begin(group.begin_write(0, Extent::All).unwrap(), &group, set(0b111));
-        assert_eq!((again.waiting(), again.is_held_up(&group)), (set(0b110), false));
+        assert_eq!((again.waiting(), again.is_held_up(&group, SlotSet::ALL)), (set(0b110), false));
     }
 
     #[test]

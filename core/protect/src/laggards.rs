@@ -7,7 +7,9 @@
 //! and again.
 //!
 //! Times are compared with the quicker half of nodes, so that what the program or its link is short of makes no node a
-//! laggard. Nor does a longer way: [`LATE`] is more than any way in one building.
+//! laggard. Nor does a longer way: [`LATE`] is more than any way in one building. Nor is it enough that writes wait for
+//! one another where the program writes the most: so the time is compared once more, divided by the number of writes
+//! that were there at a time on average (their times together by the time of the window: Little's law).
 //!
 //! It belongs to one supervisor.
 
@@ -15,7 +17,9 @@ use yonder_units::Nanos;
 
 /// What a write takes longer than elsewhere before that says anything.
 pub const LATE: Nanos = 10_000_000;
-/// How many times as long it takes besides.
+/// The same, of the time divided by the writes that were there at a time: a node that ends 10,000 in a second is none.
+pub const LATE_ALONE: Nanos = 100_000;
+/// How many times as long it takes besides, with all that is before it.
 pub const FACTOR: u64 = 4;
 /// How long a window is, at least.
 pub const WINDOW: Nanos = 200_000_000;
@@ -40,8 +44,9 @@ pub struct Writes {
 /// What is remembered of a node.
 #[derive(Clone, Copy, Default, Debug)]
 struct Node {
-    /// At the end of the last window.
+    /// At the end of the last window, and when that was.
     seen: Writes,
+    seen_at: Nanos,
     late_windows: u8,
     /// How often it was left.
     times_left: u32,
@@ -53,8 +58,15 @@ struct Node {
 pub struct Laggards {
     nodes: Vec<Node>,
     window_ends: Nanos,
-    /// Mean times of a window, to find the middle one.
-    means: Vec<Nanos>,
+}
+
+/// How long a write takes at a node.
+#[derive(Clone, Copy, Debug)]
+struct Mean {
+    /// With all that is before it.
+    time: Nanos,
+    /// Its part of the time.
+    alone: Nanos,
 }
 
 impl Writes {
@@ -62,38 +74,59 @@ impl Writes {
         Self { count: self.count.wrapping_sub(before.count), time: self.time.wrapping_sub(before.time) }
     }
 
-    /// The time of one, if there are enough to tell.
-    fn mean(self) -> Option<Nanos> {
-        (self.count >= WRITES_MIN).then(|| self.time / self.count)
+    /// That of one, of a window of so long, if there are enough to tell.
+    fn mean(self, span: Nanos) -> Option<Mean> {
+        let mean = |time: u64| Mean { time, alone: time.min(span / self.count) };
+        (self.count >= WRITES_MIN).then(|| mean(self.time / self.count))
+    }
+}
+
+impl Mean {
+    /// What is usual at the quicker half.
+    fn usual(means: &[Option<Self>], of: impl Fn(Self) -> Nanos) -> Nanos {
+        let mut times: Vec<Nanos> = means.iter().copied().flatten().map(of).collect();
+        let middle = (times.len() - 1) / 2;
+        *times.select_nth_unstable(middle).1
     }
 }
 
 impl Laggards {
-    /// The writes of all nodes until now, by their numbers. To be called again and again.
-    pub fn saw(&mut self, writes: impl ExactSizeIterator<Item = Writes>, now: Nanos) {
+    /// The writes of all nodes until now, by their numbers; none of those that are not asked any more. To be called
+    /// again and again.
+    pub fn saw(&mut self, writes: impl Iterator<Item = Option<Writes>>, now: Nanos) {
         if now < self.window_ends {
             return;
         }
         self.window_ends = now + WINDOW;
-        self.nodes.resize(writes.len().max(self.nodes.len()), Node::default());
-        let windows: Vec<Writes> = self.nodes.iter().zip(writes).map(|(node, writes)| writes.since(node.seen)).collect();
-        self.means.clear();
-        self.means.extend(windows.iter().filter_map(|window| window.mean()));
-        if self.means.len() < 2 {
+        let writes: Vec<Option<Writes>> = writes.collect();
+        let new = writes.iter().skip(self.nodes.len());
+        let begin = |writes: &Option<Writes>| Node { seen: writes.unwrap_or_default(), seen_at: now, ..Node::default() };
+        self.nodes.extend(new.map(begin).collect::<Vec<_>>());
+        for (node, writes) in self.nodes.iter_mut().zip(&writes) {
+            // What comes of it still says how it was.
+            if node.left_until > now {
+                (node.seen, node.seen_at, node.late_windows) = (writes.unwrap_or(node.seen), now, 0);
+            } else if now - node.left_until > LEFT_FOR_MAX {
+                node.times_left = 0;
+            }
+        }
+        let mean = |(node, writes): (&Node, &Option<Writes>)| writes.as_ref()?.since(node.seen).mean(now - node.seen_at);
+        let means: Vec<Option<Mean>> = self.nodes.iter().zip(&writes).map(mean).collect();
+        if means.iter().flatten().count() < 2 {
             return;
         }
-        let middle = (self.means.len() - 1) / 2;
-        let usual = *self.means.select_nth_unstable(middle).1;
-        let late = usual.saturating_mul(FACTOR).saturating_add(LATE);
+        let late = Mean::usual(&means, |mean| mean.time).saturating_mul(FACTOR).saturating_add(LATE);
+        let late_alone = Mean::usual(&means, |mean| mean.alone).saturating_add(LATE_ALONE);
         // Fewer than half of them: the others have to take what they had.
         let mut left = self.nodes.iter().filter(|node| node.left_until > now).count();
-        let left_max = self.nodes.len().saturating_sub(1) / 2;
-        for (node, window) in self.nodes.iter_mut().zip(windows) {
+        let left_max = writes.iter().flatten().count().saturating_sub(1) / 2;
+        for ((node, writes), mean) in self.nodes.iter_mut().zip(writes).zip(means) {
             // Where too few have ended the window goes on.
-            let Some(mean) = window.mean() else { continue };
-            node.seen = Writes { count: node.seen.count + window.count, time: node.seen.time + window.time };
-            node.late_windows = if mean > late { node.late_windows + 1 } else { 0 };
-            if node.late_windows >= WINDOWS && node.left_until <= now && left < left_max {
+            let (Some(mean), Some(writes)) = (mean, writes) else { continue };
+            let is_late = mean.time > late && mean.alone > late_alone;
+            (node.seen, node.seen_at) = (writes, now);
+            node.late_windows = if is_late { node.late_windows.saturating_add(1) } else { 0 };
+            if node.late_windows >= WINDOWS && left < left_max {
                 let span = LEFT_FOR.saturating_mul(1 << node.times_left.min(16)).min(LEFT_FOR_MAX);
                 (node.late_windows, node.left_until) = (0, now + span);
                 node.times_left += 1;
@@ -115,6 +148,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
     const SECOND: Nanos = 1_000 * MS;
+    const QUICK: Nanos = MS / 10;
 
     /// Nodes, their writes until now, and the time.
     struct Nodes {
@@ -136,7 +170,7 @@ mod tests {
                 for (writes, each) in self.writes.iter_mut().zip(each) {
                     *writes = Writes { count: writes.count + count, time: writes.time + count * each };
                 }
-                self.laggards.saw(self.writes.iter().copied(), self.now);
+                self.laggards.saw(self.writes.iter().copied().map(Some), self.now);
             }
             (0..each.len()).filter(|node| self.laggards.is_left(*node, self.now)).collect()
         }
@@ -146,33 +180,56 @@ mod tests {
     fn a_node_that_writes_wait_for_is_left() {
         let mut nodes = Nodes::new(3);
         assert!(nodes.write(10 * SECOND, 100, &[MS, 2 * MS, 5 * MS]).is_empty());
-        assert!(nodes.write(2 * WINDOW, 100, &[MS, 2 * MS, 100 * MS]).is_empty(), "it may be for a moment");
-        assert_eq!(nodes.write(WINDOW, 100, &[MS, 2 * MS, 100 * MS]), [2]);
+        assert!(nodes.write(2 * WINDOW, 100, &[QUICK, 2 * QUICK, 100 * MS]).is_empty(), "it may be for a moment");
+        assert_eq!(nodes.write(WINDOW, 100, &[QUICK, 2 * QUICK, 100 * MS]), [2]);
     }
 
     #[test]
     fn what_all_are_makes_no_node_a_laggard() {
         let mut nodes = Nodes::new(3);
         assert!(nodes.write(10 * SECOND, 100, &[100 * MS, 120 * MS, 300 * MS]).is_empty());
-        assert!(nodes.write(10 * SECOND, 100, &[MS / 10, MS / 10, 8 * MS]).is_empty(), "it is far away");
+        assert!(nodes.write(10 * SECOND, 100, &[QUICK, QUICK, 8 * MS]).is_empty(), "it is far away");
         assert!(nodes.write(10 * SECOND, 100, &[MS]).is_empty());
+    }
+
+    #[test]
+    fn a_node_that_is_written_to_the_most_is_no_laggard() {
+        let mut nodes = Nodes::new(3);
+        for _ in 0..20 {
+            nodes.now += WINDOW;
+            for (writes, (count, each)) in nodes.writes.iter_mut().zip([(40, MS / 5), (40, MS / 5), (5_000, 40 * MS)]) {
+                *writes = Writes { count: writes.count + count, time: writes.time + count * each };
+            }
+            nodes.laggards.saw(nodes.writes.iter().copied().map(Some), nodes.now);
+        }
+        assert!(!nodes.laggards.is_left(2, nodes.now), "it ends more than the others");
+    }
+
+    #[test]
+    fn what_a_node_took_while_it_was_left_is_not_held_against_it() {
+        let mut nodes = Nodes::new(3);
+        assert_eq!(nodes.write(SECOND, 50, &[QUICK, QUICK, 100 * MS]), [2]);
+        nodes.write(LEFT_FOR - SECOND, 50, &[QUICK, QUICK, 100 * MS]);
+        while nodes.write(WINDOW, 50, &[QUICK, QUICK, 100 * MS]) == [2] {}
+        assert!(nodes.write(WINDOW, 50, &[QUICK, QUICK, 100 * MS]).is_empty());
     }
 
     #[test]
     fn few_writes_say_little_and_add_up() {
         let mut nodes = Nodes::new(3);
-        assert!(nodes.write(5 * WINDOW, 1, &[MS, MS, 900 * MS]).is_empty());
-        assert_eq!(nodes.write(30 * WINDOW, 1, &[MS, MS, 900 * MS]), [2]);
+        assert!(nodes.write(5 * WINDOW, 1, &[QUICK, QUICK, 900 * MS]).is_empty());
+        assert_eq!(nodes.write(30 * WINDOW, 1, &[QUICK, QUICK, 900 * MS]), [2]);
     }
 
     #[test]
     fn a_node_is_left_for_longer_each_time() {
         let mut nodes = Nodes::new(3);
         let mut spans = Vec::new();
+        nodes.write(WINDOW, 50, &[QUICK; 3]);
         for _ in 0..8 {
-            assert_eq!(nodes.write(u64::from(WINDOWS) * WINDOW, 50, &[MS, MS, 100 * MS]), [2]);
+            assert_eq!(nodes.write(u64::from(WINDOWS) * WINDOW, 50, &[QUICK, QUICK, 100 * MS]), [2]);
             let begun = nodes.now;
-            while nodes.write(SECOND, 50, &[MS, MS, MS]) == [2] {}
+            while nodes.write(SECOND, 50, &[QUICK; 3]) == [2] {}
             spans.push((nodes.now - begun) / SECOND);
         }
         assert_eq!(spans, [10, 20, 40, 80, 160, 320, 640, 640]);
@@ -181,9 +238,9 @@ mod tests {
     #[test]
     fn fewer_than_half_of_the_nodes_are_left() {
         let mut nodes = Nodes::new(5);
-        let each = [MS, MS, MS, 100 * MS, 100 * MS];
+        let each = [QUICK, QUICK, QUICK, 100 * MS, 100 * MS];
         assert_eq!(nodes.write(SECOND, 50, &each), [3, 4]);
         let mut nodes = Nodes::new(2);
-        assert!(nodes.write(SECOND, 50, &[MS, 100 * MS]).is_empty(), "the other one would have all");
+        assert!(nodes.write(300 * WINDOW, 50, &[QUICK, 100 * MS]).is_empty(), "the other one would have all");
     }
 }

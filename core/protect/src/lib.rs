@@ -47,7 +47,7 @@ mod view;
 mod word;
 mod write;
 
-pub use evacuate::to_evacuate;
+pub use evacuate::Evacuation;
 pub use group::{Cause, GivenUp, Group, Protection};
 pub use page::{Extent, Look, MendEnd, MendTicket, ReadTicket, WriteEnd, WriteRefusal, WriteTicket, Writing};
 pub use read::{Read, ReadNext, ReadStep};

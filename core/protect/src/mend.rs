@@ -88,9 +88,13 @@ impl Plan {
     /// Looks for pages with so many places from where the look is, until words run out or the group ends.
     fn look<R: Rules>(&mut self, group: &Group<R>, up: SlotSet, words: &mut usize) -> Option<MendTicket> {
         let live = group.without_evacuated(group.view().live()) & up;
-        let evacuates = self.copies == group.protection().wanted();
-        let pages = if evacuates { group.pages_to_evacuate() } else { group.pages_at(self.copies) };
-        if pages == 0 || self.copies < group.protection().needed() || live.is_empty() {
+        let (needed, wanted) = (group.protection().needed(), group.protection().wanted());
+        let moves = (self.copies == wanted).then(|| group.moves());
+        let pages = if moves.is_some() { group.pages_to_evacuate() } else { group.pages_at(self.copies) };
+        // Without one of these there is nobody to read at.
+        let is_anyone_up = (group.view().readable() & up).count() >= needed;
+        let pages = if is_anyone_up { pages } else { 0 };
+        if pages == 0 || self.copies < needed || live.is_empty() {
             return None;
         }
         while self.page < group.pages() && *words > 0 {
@@ -100,13 +104,15 @@ impl Plan {
             let unsettled =
                 if group.rules.breaks(Rule::MendAvoidsUnsettled) { SlotSet::NONE } else { word.unsettled() };
             // While it waits for a page, the mender keeps writes from the place that it copies it to.
-            let can_be_read = (word.current() & up).count() >= group.protection().needed();
+            let can_be_read = (word.current() & up).count() >= needed;
             let slots = live - unsettled;
-            let to = if evacuates {
-                group.leave_page(page);
-                group.evacuates_to(word, slots, page)
-            } else {
-                target(word, self.copies, slots, page)
+            let to = match moves {
+                None => target(word, self.copies, slots, page),
+                Some(moves) if moves.concern(word) => {
+                    group.leave_page(page);
+                    moves.target(word, wanted, slots, page)
+                }
+                Some(_) => None,
             };
             let to = to.filter(|_| can_be_read);
             if let Some(ticket) = to.and_then(|to| group.begin_mend(page, to)) {

@@ -341,7 +341,6 @@ impl<R: Rules> Group<R> {
             slots -= before.mended().map_or(SlotSet::NONE, SlotSet::only);
         }
         let is_enough = |slots: SlotSet| slots.count() >= self.protection.needed();
-        slots = self.without_evacuated(slots);
         if !is_enough(slots) {
             return Err(WriteRefusal::NoPlace);
         }
@@ -352,7 +351,7 @@ impl<R: Rules> Group<R> {
             Extent::Part if !before.is_touched() => slots,
             Extent::Part => SlotSet::NONE,
         };
-        if is_enough(with_rest) { Ok(with_rest) } else { Err(WriteRefusal::NeedsAll) }
+        if is_enough(with_rest) { Ok(self.without_evacuated(with_rest)) } else { Err(WriteRefusal::NeedsAll) }
     }
 
     /// Those of some slots that are among `used` and have the same place at both views.

@@ -124,11 +124,11 @@ impl Write {
         self.step(cancel)
     }
 
-    /// Whether it waits only for places that are evacuated, and that it would not go to if it began anew: the caller
-    /// abandons it, and does that.
+    /// Whether it waits only for places that are evacuated, and that it would not go to if it began anew, but to others
+    /// that are `up`: the caller abandons it, and does that.
     #[must_use]
-    pub fn is_held_up<R: Rules>(&self, group: &Group<R>) -> bool {
-        group.would_not_write(&self.ticket, self.waiting)
+    pub fn is_held_up<R: Rules>(&self, group: &Group<R>, up: SlotSet) -> bool {
+        group.would_not_write(&self.ticket, self.waiting, up)
     }
 
     /// The caller does not want it any more, whatever has become of it.

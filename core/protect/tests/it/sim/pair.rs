@@ -181,7 +181,7 @@ impl Pair {
         }
         for run in self.writes.keys().copied().collect::<Vec<_>>() {
             let entry = self.writes.get_mut(&run).expect("it is under way");
-            let is_held_up = entry.write.is_held_up(&owner.group);
+            let is_held_up = entry.write.is_held_up(&owner.group, nodes.up);
             if is_held_up {
                 owner.count(Count::HeldUp);
             }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use yonder_protect::health::{Health, Others, State, others};
-use yonder_protect::{Cause, GivenUp, Place, Slot, SlotSet, to_evacuate};
+use yonder_protect::{Cause, Evacuation, GivenUp, Place, Slot, SlotSet};
 
 use super::owner::{Owner, PlaceRecord};
 use super::{Count, NODES_MAX};
@@ -18,6 +18,7 @@ pub(super) struct Supervisor {
     healths: BTreeMap<(usize, u32), usize>,
     /// Regions that nodes were asked for.
     asked: [bool; NODES_MAX],
+    evacuation: Evacuation,
     /// Places that were given up because they had no pages any more.
     evacuated: BTreeSet<u64>,
     /// Nodes that places are moved off, until then.
@@ -28,7 +29,7 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     pub(super) fn new(has_other_groups: bool) -> Self {
-        Self { places: Vec::new(), healths: BTreeMap::new(), asked: [false; NODES_MAX], evacuated: BTreeSet::new(), left_until: [0; NODES_MAX], has_other_groups }
+        Self { places: Vec::new(), healths: BTreeMap::new(), asked: [false; NODES_MAX], evacuation: Evacuation::default(), evacuated: BTreeSet::new(), left_until: [0; NODES_MAX], has_other_groups }
     }
 
     /// Does all that there is to do, but asks for regions: the nodes to ask are returned.
@@ -64,8 +65,7 @@ impl Supervisor {
         let node = |slot: Slot| owner.group.address(view.place(slot)).map(|at| owner.places[at as usize].node);
         let is_left = |slot: &Slot| node(*slot).is_some_and(|node| self.is_left(node, owner.now));
         let slow = view.live().iter().filter(is_left).collect();
-        owner.group.evacuate(to_evacuate(view.live(), slow, wanted, |slot| owner.group.pages_behind(slot)));
-        for slot in owner.group.evacuated_wholly().iter() {
+        for slot in self.evacuation.look(&owner.group, SlotSet::ALL, slow, wanted, owner.now).iter() {
             let place = view.place(slot);
             let address = owner.group.address(place).expect("it is there");
             if matches!(owner.group.give_up(place, Cause::Silent), GivenUp::Leaving | GivenUp::Retiring) {

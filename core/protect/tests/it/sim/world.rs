@@ -26,6 +26,8 @@ const NODES_FEW: usize = 6;
 enum Weather {
     /// No node fails. The program stands still now and then, and nodes are slow.
     Calm,
+    /// The same, and nothing is lost: each page is at all its places, whatever is evacuated.
+    Placid,
     /// One fault at a time, the next when all is mended: no page is lost.
     Fair,
     /// Anything.
@@ -102,8 +104,9 @@ impl World {
         let wanted = protection.wanted();
         let nodes_max = if usize::from(wanted) > NODES_FEW { NODES_MAX } else { NODES_FEW };
         let nodes = rng.random_range(usize::from(wanted).max(3)..=nodes_max);
-        let weather = match rng.random_range(0..10) {
+        let weather = match rng.random_range(0..11) {
             0 => Weather::Calm,
+            10 => Weather::Placid,
             1..=5 => Weather::Fair,
             _ => Weather::Wild,
         };
@@ -113,6 +116,7 @@ impl World {
             None => (None, None),
         };
         let (loss, repetition) = (rng.random_range(0.0..0.05), rng.random_range(0.0..0.05));
+        let (loss, repetition) = if weather == Weather::Placid { (0.0, repetition) } else { (loss, repetition) };
         let workers = rng.random_range(1..=3);
         let has_other_groups = rng.random_bool(0.5);
         let owner = Owner {
@@ -321,6 +325,9 @@ impl World {
         for (number, _) in owner.pages.iter().enumerate().filter(|(_, page)| !page.is_busy && !page.is_dirty) {
             let word = owner.group.look(number);
             assert!(!word.is_written() || self.can_be_read(word), "page {number} is lost: {word:?}");
+            let is_whole = !word.is_written() || word.current().count() >= self.wanted;
+            let may_be_degraded = self.weather != Weather::Placid;
+            assert!(is_whole || may_be_degraded, "page {number} is at too few places: {word:?}");
         }
         let given_up = owner.counts[Count::GivenUp as usize] + owner.counts[Count::Retired as usize];
         assert!(self.has_node_failed || given_up == 0, "a place is given up and no node has failed");
@@ -354,6 +361,9 @@ impl World {
         let short = self.owner.rng.random_range(5 * MS..300 * MS);
         let long = self.owner.rng.random_range(5 * MS..2_500 * MS);
         let span = if self.owner.chance(0.5) { short } else { long };
+        if self.weather == Weather::Placid {
+            return;
+        }
         let kind = if self.weather == Weather::Calm {
             self.owner.rng.random_range(0..2)
         } else {
