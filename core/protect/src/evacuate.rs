@@ -50,7 +50,7 @@ impl Evacuation {
         // Where there is nowhere to go, nothing is begun.
         self.begun = if goes_on { evacuated } else { SlotSet::NONE };
         for slot in Slot::all() {
-            let is_empty = goes_on && evacuated.contains(slot) && group.counts.current(slot) == 0;
+            let is_empty = goes_on && evacuated.contains(slot) && group.pages_current(slot) == 0;
             let since = &mut self.empty_since[slot.index()];
             *since = is_empty.then(|| since.unwrap_or(now));
         }
@@ -89,7 +89,7 @@ impl<R: Rules> Group<R> {
     pub fn pages_to_evacuate(&self) -> u64 {
         let Moves { off, to } = self.moves();
         let is_enough = to.count() >= self.protection.wanted();
-        if is_enough { off.iter().map(|slot| self.counts.current(slot)).sum() } else { 0 }
+        if is_enough { off.iter().map(|slot| self.pages_current(slot)).sum() } else { 0 }
     }
 
     /// The slots that pages are moved off, and those that they are moved to.

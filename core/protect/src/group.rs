@@ -259,6 +259,12 @@ impl<R: Rules> Group<R> {
         self.counts.below(copies)
     }
 
+    /// Pages that a slot's place has, those included that it is not yet swept of.
+    #[must_use]
+    pub fn pages_current(&self, slot: Slot) -> u64 {
+        self.counts.current(slot)
+    }
+
     /// Pages that a slot's place does not have.
     #[must_use]
     pub fn pages_behind(&self, slot: Slot) -> u64 {

@@ -100,7 +100,8 @@ impl Laggards {
         self.window_ends = now + WINDOW;
         let writes: Vec<Option<Writes>> = writes.collect();
         let new = writes.iter().skip(self.nodes.len());
-        let begin = |writes: &Option<Writes>| Node { seen: writes.unwrap_or_default(), seen_at: now, ..Node::default() };
+        let begin =
+            |writes: &Option<Writes>| Node { seen: writes.unwrap_or_default(), seen_at: now, ..Node::default() };
         self.nodes.extend(new.map(begin).collect::<Vec<_>>());
         for (node, writes) in self.nodes.iter_mut().zip(&writes) {
             // What comes of it still says how it was.
@@ -110,7 +111,8 @@ impl Laggards {
                 node.times_left = 0;
             }
         }
-        let mean = |(node, writes): (&Node, &Option<Writes>)| writes.as_ref()?.since(node.seen).mean(now - node.seen_at);
+        let mean =
+            |(node, writes): (&Node, &Option<Writes>)| writes.as_ref()?.since(node.seen).mean(now - node.seen_at);
         let means: Vec<Option<Mean>> = self.nodes.iter().zip(&writes).map(mean).collect();
         if means.iter().flatten().count() < 2 {
             return;

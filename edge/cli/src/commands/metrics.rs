@@ -45,8 +45,18 @@ const FABRIC_METRICS: [(&str, &str, ExtraKind, &str); 20] = {
         ("spread_places_replaced", "yonder_places_replaced_total", Counter, "Places found in the stead of others."),
         ("spread_epoch", "yonder_placement_epoch", Gauge, "Places that moved, were given up or found anew."),
         ("spread_slow_nodes", "yonder_nodes_slow", Gauge, "Nodes that reads ask last, because they are slow."),
-        ("spread_nodes_left", "yonder_nodes_left", Gauge, "Nodes that pages are moved off, because writes wait for them."),
-        ("spread_pages_to_evacuate", "yonder_pages_to_evacuate", Gauge, "Pages that are still to be moved off slow nodes."),
+        (
+            "spread_nodes_left",
+            "yonder_nodes_left",
+            Gauge,
+            "Nodes that pages are moved off, because writes wait for them.",
+        ),
+        (
+            "spread_pages_to_evacuate",
+            "yonder_pages_to_evacuate",
+            Gauge,
+            "Pages that are still to be moved off slow nodes.",
+        ),
         ("spread_moves", "yonder_places_moved_total", Counter, "Places that moved to another node."),
         ("spread_hedged_reads", "yonder_hedged_reads_total", Counter, "Reads asked for at a further place."),
         (

@@ -8,8 +8,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use yonder_protect::{Group, Place, Protection, SLOTS_MAX, Slot, SlotSet};
-use yonder_units::{Narrow, PAGE_BYTES};
+use yonder_protect::{Evacuation, Group, Place, Protection, SLOTS_MAX, Slot, SlotSet};
+use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
 use super::nodes::{NODES_MAX, NodeIndex};
 use crate::RemoteAddress;
@@ -43,6 +43,10 @@ pub(super) struct Entry {
     /// Pages on their way to the file of `backup`.
     late: AtomicU64,
     kept: Mutex<Places>,
+    /// Of the keeper.
+    evacuation: Mutex<Evacuation>,
+    /// The keeper asks for no places before that.
+    replace_at: AtomicU64,
 }
 
 /// The places of a group, by their slots.
@@ -84,6 +88,8 @@ impl Entry {
             doubted: AtomicU8::new(0),
             late: AtomicU64::new(0),
             kept: Mutex::default(),
+            evacuation: Mutex::default(),
+            replace_at: AtomicU64::new(0),
         }
     }
 
@@ -124,7 +130,7 @@ impl Entry {
     /// Pages that are at fewer places than was asked for: all that there are, if it is not known yet which ones a place
     /// had that was given up. Pages that are on their way to a file are not among them.
     pub(super) fn pages_below(&self) -> u64 {
-        let is_known = self.group.view().leaving().is_empty();
+        let is_known = self.group.view().leaving().iter().all(|slot| self.group.pages_current(slot) == 0);
         if is_known { self.pages_to_mend() } else { self.group.pages_written() }
     }
 
@@ -136,6 +142,22 @@ impl Entry {
     /// Pages at places that are evacuated.
     pub(super) fn pages_to_evacuate(&self) -> u64 {
         self.group.pages_to_evacuate()
+    }
+
+    /// As [`Evacuation::look`].
+    pub(super) fn evacuate(&self, usable: SlotSet, slow: SlotSet, wanted: u8, now: Nanos) -> SlotSet {
+        let mut evacuation = self.evacuation.lock().unwrap_or_else(PoisonError::into_inner);
+        evacuation.look(&self.group, usable, slow, wanted, now)
+    }
+
+    /// Whether places may be asked for.
+    pub(super) fn may_replace(&self, now: Nanos) -> bool {
+        now >= self.replace_at.load(Ordering::Relaxed)
+    }
+
+    /// None are to be had: they are asked for again then.
+    pub(super) fn replace_again(&self, at: Nanos) {
+        self.replace_at.store(at, Ordering::Relaxed);
     }
 
     /// Pages on their way to the file of `backup`.

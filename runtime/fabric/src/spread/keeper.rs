@@ -13,7 +13,7 @@ use yonder_controller::ClientError;
 use yonder_placement::Refusal;
 use yonder_protect::health::State;
 use yonder_protect::laggards::Laggards;
-use yonder_protect::{Cause, GivenUp, Slot, SlotSet, Swept, to_evacuate};
+use yonder_protect::{Cause, GivenUp, Slot, SlotSet, Swept};
 use yonder_units::Nanos;
 
 use super::group::{Address, Entry, Kept};
@@ -49,8 +49,6 @@ pub(super) struct Keeper {
     gone: Vec<u32>,
     give_back_at: Nanos,
     link_at: Nanos,
-    /// Nothing is replaced before that.
-    replace_at: Nanos,
     /// No controller is asked for places at lost nodes before that.
     ask_at: Nanos,
     /// It was said that there are too few nodes.
@@ -83,7 +81,6 @@ impl Default for Keeper {
             gone,
             give_back_at: 0,
             link_at: 0,
-            replace_at: 0,
             ask_at: 0,
             is_warned: false,
             told,
@@ -105,9 +102,7 @@ impl Keeper {
         is_amiss |= self.sweep(&areas);
         is_amiss |= self.find_doubted(shared, &areas);
         is_amiss |= self.sweep(&areas);
-        for area in areas.iter() {
-            is_amiss |= self.replace(shared, &area.table);
-        }
+        is_amiss |= self.replace(shared, &areas);
         self.give_back(shared);
         self.link(shared);
         self.tell(shared);
@@ -181,24 +176,37 @@ impl Keeper {
         any
     }
 
-    /// Finds places for a group that has too few.
-    fn replace(&mut self, shared: &Arc<Shared>, entry: &Entry) -> bool {
+    /// Finds places for groups that lack some, those first that have too few at all.
+    fn replace(&mut self, shared: &Arc<Shared>, areas: &List<Entry>) -> bool {
         let now = yonder_clock::now();
-        if !is_short(shared, entry) || now < self.replace_at {
-            return false;
-        }
-        match shared.replace(entry) {
-            Ok(()) => self.is_warned = false,
-            Err(error) => {
-                if !std::mem::replace(&mut self.is_warned, true) {
-                    let is_slow = !entry.group.evacuated().is_empty();
-                    let amiss = if is_slow { "writes wait for a node" } else { "pages have fewer places than was asked for" };
-                    tracing::warn!(%error, "{amiss}, and no other has room");
+        let mut is_short = false;
+        for is_evacuated in [false, true] {
+            for entry in areas.iter().map(|area| &area.table) {
+                let without = if is_evacuated { entry.group.evacuated() } else { SlotSet::NONE };
+                if !lacks_places(shared, entry, without) {
+                    continue;
                 }
-                self.replace_at = now + REPLACE_AGAIN;
+                is_short = true;
+                if !entry.may_replace(now) {
+                    continue;
+                }
+                match shared.replace(entry) {
+                    Ok(()) => self.is_warned = false,
+                    Err(error) => {
+                        if !std::mem::replace(&mut self.is_warned, true) {
+                            let amiss = if is_evacuated {
+                                "writes wait for a node"
+                            } else {
+                                "pages have fewer places than was asked for"
+                            };
+                            tracing::warn!(%error, "{amiss}, and no other node takes them");
+                        }
+                        entry.replace_again(yonder_clock::now() + REPLACE_AGAIN);
+                    }
+                }
             }
         }
-        true
+        is_short
     }
 
     /// Tells the controller of regions that are not used any more. A node that comes back frees them then; what is not
@@ -291,15 +299,16 @@ fn evacuate(shared: &Shared, entry: &Entry) -> bool {
         let address = entry.address(view.place(*slot));
         address.is_some_and(|address| shared.nodes.get(address.node).is_left())
     };
-    let left = at_nodes.iter().filter(is_left).collect();
-    let evacuated = to_evacuate(at_nodes, left, shared.nodes_wanted(), |slot| entry.group.pages_behind(slot));
-    entry.group.evacuate(evacuated);
-    for slot in entry.group.evacuated_wholly().iter() {
+    // With a file that has failed each page lacks a place: it leaves no other.
+    let has_failed = shared.backup.as_ref().is_some_and(|backup| backup.has_failed());
+    let usable = if has_failed { SlotSet::NONE } else { at_nodes };
+    let left = usable.iter().filter(is_left).collect();
+    for slot in entry.evacuate(usable, left, shared.nodes_wanted(), yonder_clock::now()).iter() {
         if matches!(entry.group.give_up(view.place(slot), Cause::Silent), GivenUp::Leaving | GivenUp::Retiring) {
             shared.count(Event::Evacuated);
         }
     }
-    !evacuated.is_empty()
+    entry.group.is_evacuating()
 }
 
 /// Sweeps words of a group, and adds the regions to `gone` whose places are. Whether there is more to do.
@@ -317,9 +326,8 @@ fn sweep(entry: &Entry, gone: &mut Vec<u32>) -> bool {
     }
 }
 
-/// Whether a group has fewer live places at nodes than it should, and a slot for one.
-fn is_short(shared: &Shared, entry: &Entry) -> bool {
-    let view = entry.group.view();
-    let written = view.live() - entry.group.evacuated();
-    shared.of_nodes(written).count() < shared.nodes_wanted() && shared.of_nodes(view.free()) != SlotSet::NONE
+/// Whether a group has fewer live places at nodes than it should, without some, and a slot for one.
+fn lacks_places(shared: &Shared, entry: &Entry, without: SlotSet) -> bool {
+    let there = shared.of_nodes(entry.group.view().live() - without).count();
+    there < shared.nodes_wanted() && shared.has_free_slot(entry)
 }

@@ -192,8 +192,9 @@ impl Lanes {
         let all = self.up(entry, slots, &place);
         let at_nodes = if self.file.is_some() { all - backup::SLOT.into() } else { all };
         let up = if at_nodes.is_empty() { all } else { at_nodes };
+        let evacuated = entry.group.evacuated();
         let is_slow = |slot: &Slot| entry.address(place(*slot)).is_some_and(|address| self.is_slow(address.node));
-        Answering { up, quick: up - up.iter().filter(is_slow).collect() }
+        Answering { up, quick: up - up.iter().filter(is_slow).collect() - evacuated }
     }
 
     #[inline]

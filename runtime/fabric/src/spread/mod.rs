@@ -255,25 +255,46 @@ impl Shared {
         }
     }
 
-    /// Puts new places into a group that has too few.
+    /// Puts new places into a group that has too few, one after another: for those that are missing at any node if need
+    /// be, and for those that are evacuated at one that writes do not wait for.
     fn replace(&self, entry: &Entry) -> Result<(), FabricError> {
-        let view = entry.group.view();
-        let written = view.live() - entry.group.evacuated();
-        let (there, free) = (self.of_nodes(written), self.of_nodes(view.free()));
-        let missing = self.nodes_wanted().saturating_sub(there.count()).min(free.count());
+        let (wanted, left) = (self.nodes_wanted(), self.nodes.left());
+        let places = |without: SlotSet| self.of_nodes(entry.group.view().live() - without).count();
+        while places(SlotSet::NONE) < wanted && self.has_free_slot(entry) {
+            match self.add_place(entry, &left) {
+                Err(FabricError::OutOfMemory { .. } | FabricError::System { .. }) if !left.is_empty() => {
+                    self.add_place(entry, &[])?;
+                }
+                added => added?,
+            }
+        }
+        while places(entry.group.evacuated()) < wanted && self.has_free_slot(entry) {
+            self.add_place(entry, &left)?;
+        }
+        Ok(())
+    }
+
+    fn has_free_slot(&self, entry: &Entry) -> bool {
+        !self.of_nodes(entry.group.view().free()).is_empty()
+    }
+
+    /// Puts a new place into a group, at none of some nodes.
+    fn add_place(&self, entry: &Entry, without: &[NodeId]) -> Result<(), FabricError> {
         let at_nodes = entry.kept().filter(|kept| kept.region.is_some());
         let mut apart: Vec<NodeId> = at_nodes.map(|kept| self.nodes.get(kept.address.node).id).collect();
-        apart.extend(self.nodes.avoided(yonder_clock::now()));
+        apart.extend(self.nodes.silent(yonder_clock::now()));
+        apart.extend(without);
         apart.sort_unstable();
         apart.dedup();
-        let (_, given) = self.find_places(entry.bytes(), missing, Some(entry.name()), &apart)?;
-        for (slot, given) in free.iter().zip(given) {
-            if entry.adopt(slot, Some(given.region), given.address) {
-                self.count(Event::Replaced);
-            } else {
+        let (_, given) = self.find_places(entry.bytes(), 1, Some(entry.name()), &apart)?;
+        let slot = self.of_nodes(entry.group.view().free()).first().expect("only the keeper fills slots");
+        for given in given {
+            if !entry.adopt(slot, Some(given.region), given.address) {
                 // Its memory was released meanwhile.
                 self.give_back(&[given]);
+                return Err(FabricError::System { url: self.url.clone(), cause: "the memory was released".to_owned() });
             }
+            self.count(Event::Replaced);
         }
         Ok(())
     }
@@ -361,7 +382,9 @@ impl Fabric for SpreadFabric {
             let part = (bytes - at).min(bytes_max);
             let pages = (part / PAGE_BYTES as u64).narrow_usize();
             let wanted = self.shared.nodes_wanted();
-            let placed = self.shared.find_places(place_bytes(pages, share_bytes), wanted, None, &[]);
+            let find = |apart: &[NodeId]| self.shared.find_places(place_bytes(pages, share_bytes), wanted, None, apart);
+            let left = self.shared.nodes.left();
+            let placed = find(&left).or_else(|error| if left.is_empty() { Err(error) } else { find(&[]) });
             let placed = placed.and_then(|(name, given)| {
                 let entry = Entry::new(pages, share_bytes, protection, name);
                 for (number, Given { region, address }) in (0..).zip(&given) {
@@ -459,10 +482,11 @@ impl Fabric for SpreadFabric {
         if let Some(backup) = backup {
             counters.push(Counter { name: "spread_late_pages_max", value: backup.late_max() });
         }
-        let changes = [Event::Moved, Event::GivenUp, Event::Evacuated, Event::Replaced].map(|event| self.shared.event(event));
+        let changes =
+            [Event::Moved, Event::GivenUp, Event::Evacuated, Event::Replaced].map(|event| self.shared.event(event));
         for (name, value) in [
             ("spread_slow_nodes", self.shared.nodes.slow()),
-            ("spread_nodes_left", self.shared.nodes.left()),
+            ("spread_nodes_left", self.shared.nodes.left().len() as u64),
             ("spread_epoch", changes.iter().sum()),
             ("spread_mending_bytes_per_s", self.shared.mending.load(Ordering::Relaxed)),
         ] {

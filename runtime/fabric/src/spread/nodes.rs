@@ -190,20 +190,26 @@ impl Nodes {
         }
     }
 
-    /// Those that no place is wanted at: they do not answer, or are left. One that is not asked any more may be back.
-    pub(super) fn avoided(&self, now: Nanos) -> Vec<NodeId> {
+    /// Those that do not answer. One that is not asked any more may be back.
+    pub(super) fn silent(&self, now: Nanos) -> Vec<NodeId> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        let is_avoided = |node: &&Arc<Node>| {
+        let is_silent = |node: &&Arc<Node>| {
             let is_asked = now.saturating_sub(node.health.last_waited()) < SILENT_FOR;
-            node.is_left() || is_asked && matches!(node.health.state(), State::Suspect | State::Silent)
+            is_asked && matches!(node.health.state(), State::Suspect | State::Silent)
         };
-        list.iter().filter(is_avoided).map(|node| node.id).collect()
+        list.iter().filter(is_silent).map(|node| node.id).collect()
+    }
+
+    /// Those that are left, because writes wait for them.
+    pub(super) fn left(&self) -> Vec<NodeId> {
+        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
+        list.iter().filter(|node| node.is_left()).map(|node| node.id).collect()
     }
 
     /// Decides which are left.
     pub(super) fn leave(&self, laggards: &mut Laggards, now: Nanos) {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        laggards.saw(list.iter().map(|node| node.writes()), now);
+        laggards.saw(list.iter().map(|node| node.is_asked().then(|| node.writes())), now);
         for (number, node) in list.iter().enumerate() {
             let is_left = laggards.is_left(number, now);
             if is_left && !node.is_left.swap(is_left, Ordering::Relaxed) {
@@ -211,12 +217,6 @@ impl Nodes {
             }
             node.is_left.store(is_left, Ordering::Relaxed);
         }
-    }
-
-    /// How many are.
-    pub(super) fn left(&self) -> u64 {
-        let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
-        list.iter().filter(|node| node.is_left()).count() as u64
     }
 
     /// How many there are that a queue pair finds slow.

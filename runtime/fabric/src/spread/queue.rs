@@ -58,8 +58,8 @@ pub(super) struct SpreadQueuePair {
     operations: Operations<Operation>,
     /// At which node each slot was asked, for each operation.
     asked_at: Box<[[NodeIndex; SLOTS_MAX]]>,
-    /// When each write was begun.
-    begun_at: Box<[Nanos]>,
+    /// When each write was begun, unless its time says nothing of nodes.
+    begun_at: Box<[Option<Nanos>]>,
     unsettled: Unsettled,
     /// Where pages are cut into shares; none where all places have copies.
     shares: Option<Shares>,
@@ -85,7 +85,7 @@ impl SpreadQueuePair {
             lanes,
             operations: Operations::new(DEPTH),
             asked_at: vec![[NodeIndex(0); SLOTS_MAX]; DEPTH].into(),
-            begun_at: vec![0; DEPTH].into(),
+            begun_at: vec![None; DEPTH].into(),
             unsettled: Unsettled::new(UNSETTLED_MAX),
             shares,
             budget: Budget::default(),
@@ -236,7 +236,10 @@ impl SpreadQueuePair {
                 }
             }
             // Soon, where it is by then.
-            Course::Write(write, again) if has_moved => Step::On(Course::Write(write, again | slot.into())),
+            Course::Write(write, again) if has_moved => {
+                self.begun_at[usize::from(at)] = None;
+                Step::On(Course::Write(write, again | slot.into()))
+            }
             Course::Write(mut write, again) => {
                 if end != End::Done {
                     self.shared.file_refused(slot);
@@ -320,7 +323,7 @@ impl SpreadQueuePair {
                     let up = self.lanes.up(entry, write.waiting(), |slot| write.place(slot));
                     self.doubt_silent(entry, write.waiting(), |slot| write.place(slot));
                     let waits = Waits::ToWrite(write.waiting());
-                    let is_held_up = write.is_held_up(&entry.group);
+                    let is_held_up = self.is_held_up(entry, &write);
                     if is_held_up {
                         self.wrote(at, write.waiting() - again, now);
                     }

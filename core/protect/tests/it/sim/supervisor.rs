@@ -29,7 +29,15 @@ pub(super) struct Supervisor {
 
 impl Supervisor {
     pub(super) fn new(has_other_groups: bool) -> Self {
-        Self { places: Vec::new(), healths: BTreeMap::new(), asked: [false; NODES_MAX], evacuation: Evacuation::default(), evacuated: BTreeSet::new(), left_until: [0; NODES_MAX], has_other_groups }
+        Self {
+            places: Vec::new(),
+            healths: BTreeMap::new(),
+            asked: [false; NODES_MAX],
+            evacuation: Evacuation::default(),
+            evacuated: BTreeSet::new(),
+            left_until: [0; NODES_MAX],
+            has_other_groups,
+        }
     }
 
     /// Does all that there is to do, but asks for regions: the nodes to ask are returned.

@@ -445,6 +445,9 @@ impl World {
     fn is_over(&self) -> bool {
         let is_clean = self.owner.pages.iter().all(|page| !page.is_busy && !page.is_dirty);
         let is_settled = self.supervisor.is_settled(&self.owner, self.wanted);
-        is_clean && is_settled && self.supervisor.is_whole(&self.owner, self.wanted) && self.pairs.iter().all(Pair::is_idle)
+        is_clean
+            && is_settled
+            && self.supervisor.is_whole(&self.owner, self.wanted)
+            && self.pairs.iter().all(Pair::is_idle)
     }
 }

@@ -5,6 +5,7 @@ use yonder_units::Nanos;
 
 use super::super::backup::Left;
 use super::super::course::{Course, Operation, Step};
+use super::super::group::Entry;
 use super::super::lanes::below;
 use super::{AGAIN, SpreadQueuePair, UNSETTLED_MAX};
 use crate::areas::AreaPage;
@@ -21,7 +22,7 @@ impl SpreadQueuePair {
         match area.table.group.begin_write(*page, Extent::All) {
             Ok(ticket) => {
                 let up = self.lanes.answering(&area.table, ticket.targets(), |slot| ticket.place(slot)).up;
-                self.begun_at[usize::from(at)] = now;
+                self.begun_at[usize::from(at)] = Some(now);
                 let write = Write::begin(ticket, &area.table.group, up);
                 if let Some(shares) = &mut self.shares {
                     shares.cut(at.into(), write.waiting(), &self.frames, operation.frame.offset());
@@ -54,10 +55,21 @@ impl SpreadQueuePair {
         Step::On(Course::Write(write, again))
     }
 
+    /// Whether a write would end sooner if it began anew.
+    pub(super) fn is_held_up(&self, entry: &Entry, write: &Write) -> bool {
+        let group = &entry.group;
+        if !group.is_evacuating() {
+            return false;
+        }
+        let view = group.view();
+        write.is_held_up(group, self.lanes.up(entry, view.live(), |slot| view.place(slot)))
+    }
+
     /// Notes how long a write has waited for some slots.
     pub(super) fn wrote(&mut self, at: u16, slots: SlotSet, now: Nanos) {
         let at = usize::from(at);
-        let span = now.saturating_sub(self.begun_at[at]);
+        let Some(begun) = self.begun_at[at] else { return };
+        let span = now.saturating_sub(begun);
         slots.iter().for_each(|slot| self.lanes.wrote(self.asked_at[at][slot.index()], span));
     }
 
