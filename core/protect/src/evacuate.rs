@@ -21,14 +21,17 @@ use crate::word::Word;
 /// A place that is evacuated has no page for so long before it is given up. A write that was begun before, and that the
 /// other places have, has long begun anew by then.
 const EMPTY_FOR: Nanos = 300_000_000;
+/// What one look adds to that at most: where the program stood still, its writes did too.
+const STEP_MAX: Nanos = 10_000_000;
 
 /// What the supervisor of a group remembers of its places that are evacuated.
 #[derive(Clone, Default, Debug)]
 pub struct Evacuation {
     /// Those that pages are moved off, and are until they have none.
     begun: SlotSet,
-    /// Since when each has had none.
-    empty_since: [Option<Nanos>; SLOTS_MAX],
+    /// For how long each has had none.
+    empty_for: [Nanos; SLOTS_MAX],
+    looked_at: Nanos,
 }
 
 impl Evacuation {
@@ -49,12 +52,14 @@ impl Evacuation {
         let goes_on = group.is_evacuating();
         // Where there is nowhere to go, nothing is begun.
         self.begun = if goes_on { evacuated } else { SlotSet::NONE };
+        let step = now.saturating_sub(self.looked_at).min(STEP_MAX);
+        self.looked_at = now;
         for slot in Slot::all() {
             let is_empty = goes_on && evacuated.contains(slot) && group.pages_current(slot) == 0;
-            let since = &mut self.empty_since[slot.index()];
-            *since = is_empty.then(|| since.unwrap_or(now));
+            let empty_for = &mut self.empty_for[slot.index()];
+            *empty_for = if is_empty { *empty_for + step } else { 0 };
         }
-        let is_over = |slot: &Slot| self.empty_since[slot.index()].is_some_and(|since| now >= since + EMPTY_FOR);
+        let is_over = |slot: &Slot| self.empty_for[slot.index()] >= EMPTY_FOR;
         evacuated.iter().filter(is_over).collect()
     }
 }
@@ -98,6 +103,14 @@ impl<R: Rules> Group<R> {
         Moves { off: view.live() & evacuated | view.retiring(), to: view.live() - evacuated }
     }
 
+    /// Pages that can be moved now, about, where these slots have nodes that answer.
+    pub(crate) fn pages_movable(&self, up: SlotSet) -> u64 {
+        let off = self.moves().off;
+        let is_alone = self.protection.needed() == 1 && (off & up).is_empty();
+        let alone: u64 = if is_alone { off.iter().map(|slot| self.counts.sole(slot)).sum() } else { 0 };
+        self.pages_to_evacuate().saturating_sub(alone)
+    }
+
     /// Those of some slots that a write goes to.
     pub(crate) fn without_evacuated(&self, slots: SlotSet) -> SlotSet {
         let others = slots - self.evacuated();
@@ -111,7 +124,7 @@ impl<R: Rules> Group<R> {
         let is_early = self.rules.breaks(Rule::EvacuatedStaysUntilMoved);
         let wanted = if is_early { self.protection.needed() } else { self.protection.wanted() };
         let leaves = !off.is_empty() && word.is_written() && !word.is_writing();
-        if leaves { word.leave(off, to & view.live(), wanted) } else { word }
+        if leaves { word.leave(off, to & view.live(), (self.protection.needed(), wanted)) } else { word }
     }
 
     /// A page that is at enough others is at places that pages are moved off no more.
@@ -230,7 +243,10 @@ mod tests {
             assert_eq!((group.is_evacuating(), group.pages_to_evacuate()), (true, 0));
             // What was begun goes on though the node is slow no more.
             let mut look = |now| evacuation.look(&group, SlotSet::ALL, SlotSet::NONE, wanted, now);
-            assert_eq!([7, EMPTY_FOR + 6, EMPTY_FOR + 7].map(&mut look), [SlotSet::NONE, SlotSet::NONE, set(slow)]);
+            assert!(look(EMPTY_FOR).is_empty(), "the program stood still meanwhile");
+            let looks = EMPTY_FOR / STEP_MAX - 1;
+            assert!((1..looks).all(|number| look(EMPTY_FOR + number * STEP_MAX).is_empty()));
+            assert_eq!(look(EMPTY_FOR + looks * STEP_MAX), set(slow));
             for slot in set(slow).iter() {
                 let given_up = group.give_up(group.view().place(slot), Cause::Silent);
                 // While one leaves it is not known whether another has pages alone.

@@ -49,7 +49,14 @@ pub struct Plan {
     page: usize,
     /// Groups that were looked through in this round without a job.
     looked_through: usize,
+    /// Pages with fewer places, when no more of them could be mended.
+    stuck: u64,
+    /// Jobs since then.
+    jobs: u32,
 }
+
+/// After so many jobs it is looked whether pages with fewer places can be mended now.
+const JOBS_MAX: u32 = 1024;
 
 impl Plan {
     /// The next page of some groups, of which at most `words_max` words are looked at. `up` says which slots of a group
@@ -61,15 +68,19 @@ impl Plan {
         words_max: usize,
     ) -> Next {
         let mut words = words_max;
-        if let Some(copies) = most_endangered(groups).filter(|copies| *copies < self.copies) {
-            self.restart(copies);
+        let fewer = endangered(groups, self.copies);
+        if fewer > self.stuck || fewer > 0 && self.jobs >= JOBS_MAX {
+            self.restart(0, 0);
         }
+        // One that is mended, and another then, are two.
+        self.stuck = self.stuck.min(fewer);
         while self.copies <= wanted_max(groups) {
             while self.looked_through <= groups.len() && !groups.is_empty() {
                 self.group %= groups.len();
                 let group = groups[self.group].borrow();
                 if let Some(ticket) = self.look(group, up(self.group), &mut words) {
                     self.looked_through = 0;
+                    self.jobs += 1;
                     return Next::Job(Job { group: self.group, ticket });
                 }
                 if words == 0 {
@@ -79,9 +90,9 @@ impl Plan {
                 self.group += 1;
                 self.looked_through += 1;
             }
-            self.restart(self.copies + 1);
+            self.restart(self.copies + 1, endangered(groups, self.copies + 1));
         }
-        self.restart(0);
+        self.restart(0, 0);
         Next::Nothing
     }
 
@@ -90,10 +101,10 @@ impl Plan {
         let live = group.without_evacuated(group.view().live()) & up;
         let (needed, wanted) = (group.protection().needed(), group.protection().wanted());
         let moves = (self.copies == wanted).then(|| group.moves());
-        let pages = if moves.is_some() { group.pages_to_evacuate() } else { group.pages_at(self.copies) };
-        // Without one of these there is nobody to read at.
-        let is_anyone_up = (group.view().readable() & up).count() >= needed;
-        let pages = if is_anyone_up { pages } else { 0 };
+        let pages = if moves.is_some() { group.pages_movable(up) } else { group.pages_at(self.copies) };
+        // Without enough of these there is nobody to read at.
+        let have_pages = (group.view().readable() & up).iter().filter(|slot| group.pages_current(*slot) > 0);
+        let pages = if have_pages.count() >= usize::from(needed) { pages } else { 0 };
         if pages == 0 || self.copies < needed || live.is_empty() {
             return None;
         }
@@ -122,8 +133,8 @@ impl Plan {
         None
     }
 
-    fn restart(&mut self, copies: u8) {
-        *self = Self { copies, page: 0, looked_through: 0, ..*self };
+    fn restart(&mut self, copies: u8, stuck: u64) {
+        *self = Self { copies, page: 0, looked_through: 0, stuck, jobs: 0, ..*self };
     }
 }
 
@@ -133,12 +144,14 @@ fn target(word: Word, copies: u8, slots: SlotSet, page: usize) -> Option<Slot> {
     (slots - word.current()).pick(page as u64).filter(|_| may)
 }
 
-fn most_endangered<R: Rules, G: Borrow<Group<R>>>(groups: &[G]) -> Option<u8> {
-    let of = |group: &Group<R>| {
+/// Pages with content at fewer places than these, and as many as are needed.
+fn endangered<R: Rules, G: Borrow<Group<R>>>(groups: &[G], copies: u8) -> u64 {
+    let of = |group: &Group<R>| -> u64 {
         let protection = group.protection();
-        (protection.needed()..protection.wanted()).find(|copies| group.pages_at(*copies) > 0)
+        let levels = protection.needed()..protection.wanted().min(copies);
+        levels.map(|copies| group.pages_at(copies)).sum()
     };
-    groups.iter().filter_map(|group| of(group.borrow())).min()
+    groups.iter().map(|group| of(group.borrow())).sum()
 }
 
 fn wanted_max<R: Rules, G: Borrow<Group<R>>>(groups: &[G]) -> u8 {

@@ -153,10 +153,15 @@ impl Word {
         if stays { self } else { self.next_sweep().with_slots(others, self.unsettled()) }
     }
 
-    /// The places of these slots are left, if as many `others` as wanted have the page.
-    pub(crate) fn leave(self, slots: SlotSet, others: SlotSet, wanted: u8) -> Self {
-        let is_left = (self.current() & others).count() >= wanted && !(self.current() & slots).is_empty();
-        if is_left { self.next_sweep().with_slots(self.current() - slots, self.unsettled()) } else { self }
+    /// The places of these slots are left, if as many `others` as wanted have the page, or it cannot be read at all.
+    pub(crate) fn leave(self, slots: SlotSet, others: SlotSet, (needed, wanted): (u8, u8)) -> Self {
+        let is_there = (self.current() & others).count() >= wanted;
+        let is_lost = self.current().count() < needed;
+        if (is_there || is_lost) && !(self.current() & slots).is_empty() {
+            self.next_sweep().with_slots(self.current() - slots, self.unsettled())
+        } else {
+            self
+        }
     }
 
     /// How many places have it, if it has content.
