@@ -114,7 +114,7 @@ impl<R: Rules> Group<R> {
     /// Those of some slots that a write goes to.
     pub(crate) fn without_evacuated(&self, slots: SlotSet) -> SlotSet {
         let others = slots - self.evacuated();
-        let is_enough = others.count() >= self.protection.wanted();
+        let is_enough = (others | self.behind & self.view().live()).count() >= self.protection.wanted();
         if is_enough || self.rules.breaks(Rule::EvacuatedIsWrittenIfNeeded) { others } else { slots }
     }
 
@@ -142,7 +142,8 @@ impl<R: Rules> Group<R> {
         let word = self.look(ticket.page());
         let closed = word.unsettled() | word.mended().map_or(SlotSet::NONE, SlotSet::only);
         let targets = self.without_evacuated(self.view().live() - closed);
-        (targets & up).count() >= self.protection.wanted() && (targets & waiting).is_empty()
+        let reached = targets & up | self.behind & self.view().live();
+        reached.count() >= self.protection.wanted() && (targets & waiting).is_empty()
     }
 }
 
@@ -284,6 +285,19 @@ mod tests {
         group.adopt(Slot::new(2), 0);
         let part = group.begin_write(0, Extent::Part).unwrap();
         assert_eq!(part.targets(), set(0b011));
+    }
+
+    #[test]
+    fn a_place_that_is_written_behind_need_not_be_written() {
+        let group = Group::new(1, Protection::copies(2)).written_behind(set(0b1000_0000));
+        [0, 7].into_iter().for_each(|number| _ = group.adopt(Slot::new(number), 0));
+        let behind = group.begin_write(0, Extent::All).unwrap();
+        group.end_write(&behind, set(0b01), SlotSet::NONE);
+        let mend = group.begin_mend(0, Slot::new(7)).unwrap();
+        group.evacuate(set(0b01));
+        group.adopt(Slot::new(1), 0);
+        assert_eq!(group.begin_write(0, Extent::All).unwrap().targets(), set(0b10), "it is on its way there");
+        group.end_mend(&mend, MendEnd::Done);
     }
 
     #[test]

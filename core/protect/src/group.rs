@@ -18,7 +18,7 @@ use std::cell::Cell;
 use crate::atomic::{self, AtomicU8, AtomicU64, Ordering, fence};
 use crate::counts::Counts;
 use crate::rules::{Kept, Rule, Rules};
-use crate::slots::{Place, SLOTS_MAX, Slot};
+use crate::slots::{Place, SLOTS_MAX, Slot, SlotSet};
 use crate::view::{Use, View};
 use crate::word::Word;
 
@@ -57,6 +57,8 @@ pub struct Group<R: Rules = Kept> {
     pub(crate) protection: Protection,
     words: Box<[AtomicU64]>,
     slots: AtomicU64,
+    /// Slots whose places are written behind: they get what others have.
+    pub(crate) behind: SlotSet,
     /// Slots whose places are evacuated: of `evacuate`.
     pub(crate) evacuated: AtomicU8,
     /// What the runtime knows each place by.
@@ -124,11 +126,18 @@ impl<R: Rules> Group<R> {
             protection,
             words: atomic::zeros(pages),
             slots: AtomicU64::new(0),
+            behind: SlotSet::NONE,
             evacuated: AtomicU8::new(0),
             addresses: std::array::from_fn(|_| AtomicU64::new(0)),
             counts: Counts::new(protection.needed, protection.wanted),
             sweep: AtomicU64::new(0),
         }
+    }
+
+    /// One in which these slots are for places that are written behind: whatever a write leaves out there comes later.
+    #[must_use]
+    pub fn written_behind(self, slots: SlotSet) -> Self {
+        Self { behind: slots, ..self }
     }
 
     /// How many pages it has.

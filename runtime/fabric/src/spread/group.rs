@@ -11,6 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use yonder_protect::{Evacuation, Group, Place, Protection, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{Nanos, Narrow, PAGE_BYTES};
 
+use super::backup;
 use super::nodes::{NODES_MAX, NodeIndex};
 use crate::RemoteAddress;
 
@@ -45,8 +46,6 @@ pub(super) struct Entry {
     kept: Mutex<Places>,
     /// Of the keeper.
     evacuation: Mutex<Evacuation>,
-    /// The keeper asks for no places before that.
-    replace_at: AtomicU64,
 }
 
 /// The places of a group, by their slots.
@@ -89,8 +88,12 @@ impl Entry {
             late: AtomicU64::new(0),
             kept: Mutex::default(),
             evacuation: Mutex::default(),
-            replace_at: AtomicU64::new(0),
         }
+    }
+
+    /// One whose pages go to a file too.
+    pub(super) fn with_file(self) -> Self {
+        Self { group: self.group.written_behind(backup::SLOT.into()), ..self }
     }
 
     /// Bytes of a place.
@@ -148,16 +151,6 @@ impl Entry {
     pub(super) fn evacuate(&self, usable: SlotSet, slow: SlotSet, wanted: u8, now: Nanos) -> SlotSet {
         let mut evacuation = self.evacuation.lock().unwrap_or_else(PoisonError::into_inner);
         evacuation.look(&self.group, usable, slow, wanted, now)
-    }
-
-    /// Whether places may be asked for.
-    pub(super) fn may_replace(&self, now: Nanos) -> bool {
-        now >= self.replace_at.load(Ordering::Relaxed)
-    }
-
-    /// None are to be had: they are asked for again then.
-    pub(super) fn replace_again(&self, at: Nanos) {
-        self.replace_at.store(at, Ordering::Relaxed);
     }
 
     /// Pages on their way to the file of `backup`.

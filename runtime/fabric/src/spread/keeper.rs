@@ -17,7 +17,7 @@ use yonder_protect::{Cause, GivenUp, Slot, SlotSet, Swept};
 use yonder_units::Nanos;
 
 use super::group::{Address, Entry, Kept};
-use super::{Event, Shared};
+use super::{Event, Shared, Unplaced};
 use crate::areas::{Area, List};
 use crate::background::Pace;
 use crate::cluster::ClusterError;
@@ -30,8 +30,13 @@ const LOOK_AGAIN_MAX: Duration = Duration::from_millis(160);
 const LOOK_LATER: Duration = Duration::from_millis(25);
 /// How often it is seen to that lanes stand.
 const LINK_EACH: Nanos = 1_000_000_000;
-/// Pause before a replacement is asked for again that was refused.
+/// Pause before a controller is asked for places, or told of regions, that did not answer.
 const REPLACE_AGAIN: Nanos = 1_000_000_000;
+/// Groups that are refused places in one step, and the pause then.
+const REFUSALS_MAX: u32 = 4;
+const REFUSED_AGAIN: Nanos = 200_000_000;
+/// Time that is spent on finding places in one step, about.
+const REPLACING_MAX: Nanos = 20_000_000;
 /// How often the controller is told of pages that are at too few places.
 const TELL_EACH: Nanos = 1_000_000_000;
 /// Pause before places at lost nodes are asked for again, after no controller has answered.
@@ -51,12 +56,23 @@ pub(super) struct Keeper {
     link_at: Nanos,
     /// No controller is asked for places at lost nodes before that.
     ask_at: Nanos,
-    /// It was said that there are too few nodes.
-    is_warned: bool,
+    /// Of places that are missing, and of those beside others that are evacuated.
+    replacing: [Replacing; 2],
     /// What the controller was told last: how many pages are at too few places, and when.
     told: (u64, Nanos),
     /// It is told nothing before that.
     tell_again_at: Nanos,
+}
+
+/// How far places are found for groups.
+#[derive(Default)]
+struct Replacing {
+    /// Groups from here on come next.
+    next: usize,
+    /// None is asked for before that.
+    again_at: Nanos,
+    /// It was said that there are too few nodes.
+    is_warned: bool,
 }
 
 /// What is known of a place after the controller was asked.
@@ -82,7 +98,7 @@ impl Default for Keeper {
             give_back_at: 0,
             link_at: 0,
             ask_at: 0,
-            is_warned: false,
+            replacing: Default::default(),
             told,
             tell_again_at: 0,
         }
@@ -102,7 +118,8 @@ impl Keeper {
         is_amiss |= self.sweep(&areas);
         is_amiss |= self.find_doubted(shared, &areas);
         is_amiss |= self.sweep(&areas);
-        is_amiss |= self.replace(shared, &areas);
+        is_amiss |= self.replace(shared, &areas, false);
+        is_amiss |= self.replace(shared, &areas, true);
         self.give_back(shared);
         self.link(shared);
         self.tell(shared);
@@ -176,37 +193,53 @@ impl Keeper {
         any
     }
 
-    /// Finds places for groups that lack some, those first that have too few at all.
-    fn replace(&mut self, shared: &Arc<Shared>, areas: &List<Entry>) -> bool {
-        let now = yonder_clock::now();
-        let mut is_short = false;
-        for is_evacuated in [false, true] {
-            for entry in areas.iter().map(|area| &area.table) {
-                let without = if is_evacuated { entry.group.evacuated() } else { SlotSet::NONE };
-                if !lacks_places(shared, entry, without) {
-                    continue;
+    /// Finds places for groups that lack some, beside those that are evacuated or not. Whether any do.
+    ///
+    /// It takes some time at most, and where nodes have no room for a few groups the others wait too: the next step goes
+    /// on behind them.
+    fn replace(&mut self, shared: &Arc<Shared>, areas: &List<Entry>, is_evacuated: bool) -> bool {
+        let without = |entry: &Entry| if is_evacuated { entry.group.evacuated() } else { SlotSet::NONE };
+        let lacks = |at: &usize| shared.lacks_places(&areas[*at].table, without(&areas[*at].table));
+        let mut lacking: Vec<usize> = (0..areas.len()).filter(lacks).collect();
+        let begun = yonder_clock::now();
+        let replacing = &mut self.replacing[usize::from(is_evacuated)];
+        if lacking.is_empty() || begun < replacing.again_at {
+            return !lacking.is_empty();
+        }
+        let first = lacking.partition_point(|at| *at < replacing.next);
+        lacking.rotate_left(first);
+        let mut refusals = 0;
+        for at in lacking {
+            let entry = &areas[at].table;
+            let replaced = match is_evacuated {
+                true => shared.replace_evacuated(entry),
+                false => shared.replace_missing(entry),
+            };
+            replacing.next = at + 1;
+            let now = yonder_clock::now();
+            match replaced {
+                Ok(()) => {
+                    replacing.is_warned = false;
+                    // So that the next step knows that it has begun.
+                    evacuate(shared, entry);
                 }
-                is_short = true;
-                if !entry.may_replace(now) {
-                    continue;
-                }
-                match shared.replace(entry) {
-                    Ok(()) => self.is_warned = false,
-                    Err(error) => {
-                        if !std::mem::replace(&mut self.is_warned, true) {
-                            let amiss = if is_evacuated {
-                                "writes wait for a node"
-                            } else {
-                                "pages have fewer places than was asked for"
-                            };
-                            tracing::warn!(%error, "{amiss}, and no other node takes them");
-                        }
-                        entry.replace_again(yonder_clock::now() + REPLACE_AGAIN);
+                Err(Unplaced { error, is_refusal }) => {
+                    if !std::mem::replace(&mut replacing.is_warned, true) {
+                        let amiss = ["pages have fewer places than was asked for", "writes wait for a node"];
+                        tracing::warn!(%error, "{}, and no other node takes them", amiss[usize::from(is_evacuated)]);
+                    }
+                    refusals += 1;
+                    if !is_refusal || refusals == REFUSALS_MAX {
+                        replacing.again_at = now + if is_refusal { REFUSED_AGAIN } else { REPLACE_AGAIN };
+                        break;
                     }
                 }
             }
+            if now >= begun + REPLACING_MAX {
+                break;
+            }
         }
-        is_short
+        true
     }
 
     /// Tells the controller of regions that are not used any more. A node that comes back frees them then; what is not
@@ -324,10 +357,4 @@ fn sweep(entry: &Entry, gone: &mut Vec<u32>) -> bool {
         }
         Swept::Nothing | Swept::Busy => false,
     }
-}
-
-/// Whether a group has fewer live places at nodes than it should, without some, and a slot for one.
-fn lacks_places(shared: &Shared, entry: &Entry, without: SlotSet) -> bool {
-    let there = shared.of_nodes(entry.group.view().live() - without).count();
-    there < shared.nodes_wanted() && shared.has_free_slot(entry)
 }

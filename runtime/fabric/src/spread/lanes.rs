@@ -187,14 +187,25 @@ impl Lanes {
         slots.iter().filter(is_up).collect()
     }
 
-    /// The same, and which of them keep up; a file only if no node answers.
+    /// Those of some slots that a write goes to: a file only if no node answers.
+    pub(super) fn up_to_write(&self, entry: &Entry, slots: SlotSet, place: impl Fn(Slot) -> Place) -> SlotSet {
+        let all = self.up(entry, slots, place);
+        let at_nodes = all - self.of_file(all);
+        if at_nodes.is_empty() { all } else { at_nodes }
+    }
+
+    /// Those that answer, and which of them keep up; a file only if no node does.
     pub(super) fn answering(&self, entry: &Entry, slots: SlotSet, place: impl Fn(Slot) -> Place) -> Answering {
         let all = self.up(entry, slots, &place);
-        let at_nodes = if self.file.is_some() { all - backup::SLOT.into() } else { all };
-        let up = if at_nodes.is_empty() { all } else { at_nodes };
+        let at_nodes = all - self.of_file(all);
         let evacuated = entry.group.evacuated();
         let is_slow = |slot: &Slot| entry.address(place(*slot)).is_some_and(|address| self.is_slow(address.node));
-        Answering { up, quick: up - up.iter().filter(is_slow).collect() - evacuated }
+        let quick = at_nodes - at_nodes.iter().filter(is_slow).collect() - evacuated;
+        if quick.is_empty() {
+            // A disk is quicker than a node that is slow.
+            return Answering { up: all, quick: all - at_nodes };
+        }
+        Answering { up: at_nodes, quick }
     }
 
     #[inline]
@@ -209,12 +220,12 @@ impl Lanes {
         self.hedge_after
     }
 
-    /// A node has taken so long for the write of a page, or is not waited for any more after so long.
+    /// A write of a page has ended at a node that was begun then, or is not waited for any more there.
     #[inline]
-    pub(super) fn wrote(&mut self, node: NodeIndex, span: Nanos) {
+    pub(super) fn wrote(&mut self, node: NodeIndex, begun: Nanos, now: Nanos) {
         // A file has no number there.
         if let Some(link) = self.links.get_mut(usize::from(node.0)).and_then(Option::as_mut) {
-            link.wrote(span.saturating_sub(self.since));
+            link.wrote(begun, now.saturating_sub(self.since).max(begun));
         }
     }
 

@@ -108,6 +108,13 @@ struct Shared {
     keeper: OnceLock<Arc<Waker>>,
 }
 
+/// Why no place was found.
+struct Unplaced {
+    error: FabricError,
+    /// No node that may have it has room: others may be asked for.
+    is_refusal: bool,
+}
+
 /// A place that a node has given memory at.
 struct Given {
     region: u32,
@@ -180,11 +187,11 @@ impl Shared {
         places: u8,
         group: Option<u32>,
         apart: &[NodeId],
-    ) -> Result<(u32, Vec<Given>), FabricError> {
+    ) -> Result<(u32, Vec<Given>), Unplaced> {
         let mut wanted = PlacesWanted { bytes, places: places.into(), group, apart: apart.to_vec(), avoid: Vec::new() };
         let mut given = Vec::new();
         for _ in 0..ATTEMPTS_MAX {
-            let placed = self.cluster.place_group(&wanted).map_err(|error| failed(&self.url, bytes, error));
+            let placed = self.cluster.place_group(&wanted).map_err(|error| Unplaced::by(&self.url, bytes, error));
             let (name, placed) = placed.inspect_err(|_| self.give_back(&given))?;
             let mut refused = None;
             for (region, location) in &placed {
@@ -209,12 +216,12 @@ impl Shared {
                 Some(FabricError::OutOfMemory { .. } | FabricError::Unreachable { .. }) => {}
                 Some(error) => {
                     self.give_back(&given);
-                    return Err(error);
+                    return Err(Unplaced { error, is_refusal: false });
                 }
             }
         }
         self.give_back(&given);
-        Err(FabricError::OutOfMemory { url: self.url.clone(), bytes })
+        Err(Unplaced { error: FabricError::OutOfMemory { url: self.url.clone(), bytes }, is_refusal: true })
     }
 
     /// Has memory given in a region.
@@ -255,23 +262,31 @@ impl Shared {
         }
     }
 
-    /// Puts new places into a group that has too few, one after another: for those that are missing at any node if need
-    /// be, and for those that are evacuated at one that writes do not wait for.
-    fn replace(&self, entry: &Entry) -> Result<(), FabricError> {
-        let (wanted, left) = (self.nodes_wanted(), self.nodes.left());
-        let places = |without: SlotSet| self.of_nodes(entry.group.view().live() - without).count();
-        while places(SlotSet::NONE) < wanted && self.has_free_slot(entry) {
+    /// Puts new places into a group that has too few, one after another, at any node if need be.
+    fn replace_missing(&self, entry: &Entry) -> Result<(), Unplaced> {
+        let left = self.nodes.left();
+        while self.lacks_places(entry, SlotSet::NONE) {
             match self.add_place(entry, &left) {
-                Err(FabricError::OutOfMemory { .. } | FabricError::System { .. }) if !left.is_empty() => {
-                    self.add_place(entry, &[])?;
-                }
+                Err(Unplaced { is_refusal: true, .. }) if !left.is_empty() => self.add_place(entry, &[])?,
                 added => added?,
             }
         }
-        while places(entry.group.evacuated()) < wanted && self.has_free_slot(entry) {
+        Ok(())
+    }
+
+    /// Puts places into a group beside those that are evacuated, at nodes that writes do not wait for.
+    fn replace_evacuated(&self, entry: &Entry) -> Result<(), Unplaced> {
+        let left = self.nodes.left();
+        while self.lacks_places(entry, entry.group.evacuated()) {
             self.add_place(entry, &left)?;
         }
         Ok(())
+    }
+
+    /// Whether a group has fewer live places at nodes than it should, without some, and a slot for one.
+    fn lacks_places(&self, entry: &Entry, without: SlotSet) -> bool {
+        let there = self.of_nodes(entry.group.view().live() - without).count();
+        there < self.nodes_wanted() && self.has_free_slot(entry)
     }
 
     fn has_free_slot(&self, entry: &Entry) -> bool {
@@ -279,7 +294,7 @@ impl Shared {
     }
 
     /// Puts a new place into a group, at none of some nodes.
-    fn add_place(&self, entry: &Entry, without: &[NodeId]) -> Result<(), FabricError> {
+    fn add_place(&self, entry: &Entry, without: &[NodeId]) -> Result<(), Unplaced> {
         let at_nodes = entry.kept().filter(|kept| kept.region.is_some());
         let mut apart: Vec<NodeId> = at_nodes.map(|kept| self.nodes.get(kept.address.node).id).collect();
         apart.extend(self.nodes.silent(yonder_clock::now()));
@@ -288,15 +303,27 @@ impl Shared {
         apart.dedup();
         let (_, given) = self.find_places(entry.bytes(), 1, Some(entry.name()), &apart)?;
         let slot = self.of_nodes(entry.group.view().free()).first().expect("only the keeper fills slots");
-        for given in given {
-            if !entry.adopt(slot, Some(given.region), given.address) {
-                // Its memory was released meanwhile.
-                self.give_back(&[given]);
-                return Err(FabricError::System { url: self.url.clone(), cause: "the memory was released".to_owned() });
+        match given[..] {
+            [Given { region, address }] if entry.adopt(slot, Some(region), address) => {
+                self.count(Event::Replaced);
+                Ok(())
             }
-            self.count(Event::Replaced);
+            _ => {
+                self.give_back(&given);
+                let cause = "the memory was released meanwhile".to_owned();
+                Err(Unplaced { error: FabricError::System { url: self.url.clone(), cause }, is_refusal: true })
+            }
         }
-        Ok(())
+    }
+}
+
+impl Unplaced {
+    fn by(url: &str, bytes: u64, error: ClusterError) -> Self {
+        let refused = matches!(
+            error,
+            ClusterError::Controller(ClientError::Refused(Refusal::NoRoom { .. } | Refusal::TooFewNodes { .. }))
+        );
+        Self { error: failed(url, bytes, error), is_refusal: refused }
     }
 }
 
@@ -384,9 +411,14 @@ impl Fabric for SpreadFabric {
             let wanted = self.shared.nodes_wanted();
             let find = |apart: &[NodeId]| self.shared.find_places(place_bytes(pages, share_bytes), wanted, None, apart);
             let left = self.shared.nodes.left();
-            let placed = find(&left).or_else(|error| if left.is_empty() { Err(error) } else { find(&[]) });
+            let placed = match find(&left) {
+                Err(Unplaced { is_refusal: true, .. }) if !left.is_empty() => find(&[]),
+                placed => placed,
+            };
+            let placed = placed.map_err(|unplaced| unplaced.error);
             let placed = placed.and_then(|(name, given)| {
                 let entry = Entry::new(pages, share_bytes, protection, name);
+                let entry = if self.shared.backup.is_some() { entry.with_file() } else { entry };
                 for (number, Given { region, address }) in (0..).zip(&given) {
                     assert!(entry.adopt(Slot::new(number), Some(*region), *address), "nobody else knows it");
                 }

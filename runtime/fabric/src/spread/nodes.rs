@@ -48,6 +48,9 @@ pub(super) struct Node {
     /// Writes of pages there that have ended, and the time that they took together.
     writes: AtomicU64,
     write_time: AtomicU64,
+    /// How long any was under way, and until when that is counted.
+    write_busy: AtomicU64,
+    write_busy_until: AtomicU64,
     /// Its places are moved to other nodes, because writes wait for it.
     is_left: AtomicBool,
     control: Mutex<Option<Lane>>,
@@ -67,8 +70,9 @@ pub(super) struct Link {
     pub(super) queue: LaneQueue,
     /// Of reads there.
     pace: Pace,
-    /// Those that the node was not told of yet.
+    /// Those that the node was not told of yet, and when the first of them began and the last ended.
     writes: Writes,
+    written: [Nanos; 2],
     silence: LaneSilence,
     /// To the address space there.
     pub(super) right: Credentials,
@@ -110,6 +114,8 @@ impl Nodes {
             slow_links: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             write_time: AtomicU64::new(0),
+            write_busy: AtomicU64::new(0),
+            write_busy_until: AtomicU64::new(0),
             is_left: AtomicBool::new(false),
             control: Mutex::default(),
         }));
@@ -238,6 +244,7 @@ impl Nodes {
                     queue,
                     pace: Pace::default(),
                     writes: Writes::default(),
+                    written: [Nanos::MAX, 0],
                     silence: LaneSilence::default(),
                     right: node.right,
                     node,
@@ -275,17 +282,22 @@ impl Link {
 
     /// It has taken so long for the write of a page.
     #[inline]
-    pub(super) fn wrote(&mut self, span: Nanos) {
+    pub(super) fn wrote(&mut self, begun: Nanos, end: Nanos) {
         self.writes.count += 1;
-        self.writes.time += span;
+        self.writes.time += end.saturating_sub(begun);
+        self.written = [self.written[0].min(begun), self.written[1].max(end)];
     }
 
     /// Tells the node of the writes since the last time, so that queue pairs share no line of memory for each.
     pub(super) fn tell_writes(&mut self) {
-        let Writes { count, time } = std::mem::take(&mut self.writes);
+        let Writes { count, time, .. } = std::mem::take(&mut self.writes);
+        let [begun, end] = std::mem::replace(&mut self.written, [Nanos::MAX, 0]);
         if count > 0 {
             self.node.writes.fetch_add(count, Ordering::Relaxed);
             self.node.write_time.fetch_add(time, Ordering::Relaxed);
+            // What other queue pairs have counted is not counted again.
+            let begun = begun.max(self.node.write_busy_until.fetch_max(end, Ordering::Relaxed));
+            self.node.write_busy.fetch_add(end.saturating_sub(begun), Ordering::Relaxed);
         }
     }
 
@@ -321,7 +333,9 @@ impl Node {
     }
 
     fn writes(&self) -> Writes {
-        Writes { count: self.writes.load(Ordering::Relaxed), time: self.write_time.load(Ordering::Relaxed) }
+        let [count, time, busy] =
+            [&self.writes, &self.write_time, &self.write_busy].map(|of| of.load(Ordering::Relaxed));
+        Writes { count, time, busy }
     }
 
     /// Whether it is that of a location, and knows the address space as it was then.

@@ -21,7 +21,7 @@ impl SpreadQueuePair {
         }
         match area.table.group.begin_write(*page, Extent::All) {
             Ok(ticket) => {
-                let up = self.lanes.answering(&area.table, ticket.targets(), |slot| ticket.place(slot)).up;
+                let up = self.lanes.up_to_write(&area.table, ticket.targets(), |slot| ticket.place(slot));
                 self.begun_at[usize::from(at)] = Some(now);
                 let write = Write::begin(ticket, &area.table.group, up);
                 if let Some(shares) = &mut self.shares {
@@ -69,8 +69,7 @@ impl SpreadQueuePair {
     pub(super) fn wrote(&mut self, at: u16, slots: SlotSet, now: Nanos) {
         let at = usize::from(at);
         let Some(begun) = self.begun_at[at] else { return };
-        let span = now.saturating_sub(begun);
-        slots.iter().for_each(|slot| self.lanes.wrote(self.asked_at[at][slot.index()], span));
+        slots.iter().for_each(|slot| self.lanes.wrote(self.asked_at[at][slot.index()], begun, now));
     }
 
     /// Does what a step of a write says.
