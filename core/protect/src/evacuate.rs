@@ -35,9 +35,9 @@ pub struct Evacuation {
 }
 
 impl Evacuation {
-    /// Says which places of a group are evacuated: those of `slow` nodes, those whose pages are being moved already, and
-    /// of the `usable` live ones so many others that no more than `wanted` are written, those that lack the most pages.
-    /// Returns those that are to be given up as silent: they have no page any more.
+    /// Says which places of a group are evacuated: those of `slow` nodes, those whose pages are being moved already,
+    /// and of the `usable` live ones so many others that no more than `wanted` are written, those that lack the most
+    /// pages. Returns those that are to be given up as silent: they have no page any more.
     pub fn look<R: Rules>(
         &mut self,
         group: &Group<R>,

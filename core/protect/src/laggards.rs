@@ -6,10 +6,10 @@
 //! it is left for a while, each time for longer, so that one that is slow now and then is not emptied and filled again
 //! and again.
 //!
-//! Times are compared with those of the quicker half of nodes, or where the program writes to one only with what was usual there, so that what the program or its link is short of makes no node a
-//! laggard. Nor does a longer way: [`LATE`] is more than any way in one building. Nor is it enough that writes wait for
-//! one another where the program writes the most: so is the time compared in which any was there, divided by their
-//! number.
+//! Times are compared with those of the quicker half of nodes, or where the program writes to one only with what was
+//! usual there, so that what the program or its link is short of makes no node a laggard. Nor does a longer way:
+//! [`LATE`] is more than any way in one building. Nor is it enough that writes wait for one another where the program
+//! writes the most: so is the time compared in which any was there, divided by their number.
 //!
 //! It belongs to one supervisor.
 

@@ -17,7 +17,8 @@ use yonder_protect::{Cause, GivenUp, Slot, SlotSet, Swept};
 use yonder_units::Nanos;
 
 use super::group::{Address, Entry, Kept};
-use super::{Event, Shared, Unplaced};
+use super::placing::Unplaced;
+use super::{Event, Shared};
 use crate::areas::{Area, List};
 use crate::background::Pace;
 use crate::cluster::ClusterError;
@@ -195,8 +196,8 @@ impl Keeper {
 
     /// Finds places for groups that lack some, beside those that are evacuated or not. Whether any do.
     ///
-    /// It takes some time at most, and where nodes have no room for a few groups the others wait too: the next step goes
-    /// on behind them.
+    /// It takes some time at most, and where nodes have no room for a few groups the others wait too: the next step
+    /// goes on behind them.
     fn replace(&mut self, shared: &Arc<Shared>, areas: &List<Entry>, is_evacuated: bool) -> bool {
         let without = |entry: &Entry| if is_evacuated { entry.group.evacuated() } else { SlotSet::NONE };
         let lacks = |at: &usize| shared.lacks_places(&areas[*at].table, without(&areas[*at].table));
@@ -226,7 +227,8 @@ impl Keeper {
                 Err(Unplaced { error, is_refusal }) => {
                     if !std::mem::replace(&mut replacing.is_warned, true) {
                         let amiss = ["pages have fewer places than was asked for", "writes wait for a node"];
-                        tracing::warn!(%error, "{}, and no other node takes them", amiss[usize::from(is_evacuated)]);
+                        let amiss = amiss[usize::from(is_evacuated)];
+                        tracing::warn!(%error, "{amiss}, and no other node takes them");
                     }
                     refusals += 1;
                     if !is_refusal || refusals == REFUSALS_MAX {

@@ -1,11 +1,11 @@
 //! `yonder://controller`: pages on the nodes of a controller.
 //!
 //! An allocation is cut into groups of a region each ([`group`]), and each group has as many places as was asked for
-//! (`?copies=2`), which the controller finds on nodes that do not fail together. Places have copies, or shares of each
-//! page (`?code=4+1`, [`shares`]). Queue pairs have a lane to each node ([`nodes`], [`lanes`]), to which they go in
-//! [`rounds`], and post to the places of a group ([`queue`], [`course`]). A place that fails is given up and replaced
-//! by the [`keeper`], and the [`mender`] writes to the new one what it lacks. With `?disk=/path` one place is in a file
-//! ([`backup`]). Addresses are this fabric's own: they stay what they are wherever their memory is.
+//! (`?copies=2`), which the controller finds on nodes that do not fail together ([`placing`]). Places have copies, or
+//! shares of each page (`?code=4+1`, [`shares`]). Queue pairs have a lane to each node ([`nodes`], [`lanes`]), to which
+//! they go in [`rounds`], and post to the places of a group ([`queue`], [`course`]). A place that fails is given up and
+//! replaced by the [`keeper`], and the [`mender`] writes to the new one what it lacks. With `?disk=/path` one place is
+//! in a file ([`backup`]). Addresses are this fabric's own: they stay what they are wherever their memory is.
 //!
 //! Neighbours: `core/protect` decides which place has which page; `cluster` asks the controller and renews the lease;
 //! `areas` is how queue pairs find groups.
@@ -18,6 +18,7 @@ mod keeper;
 mod lanes;
 mod mender;
 mod nodes;
+mod placing;
 mod queue;
 mod rounds;
 mod shares;
@@ -31,32 +32,30 @@ use std::time::Duration;
 
 use yonder_controller::{ClientError, ControllerClient};
 use yonder_mapping::Mapping;
-use yonder_placement::{Key, NodeId, Pid, PlacesWanted, Refusal};
+use yonder_placement::{Key, NodeId, Pid, Refusal};
 use yonder_protect::code::Code;
 use yonder_protect::mend::Progress;
 use yonder_protect::{Protection, Slot, SlotSet};
 use yonder_units::{Nanos, Narrow, PAGE_BYTES};
-use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission};
+use yonder_wire::Kind;
 
 use crate::areas::{Area, Areas, parts_of};
 use crate::background::{Background, Waker};
-use crate::cluster::{Cluster, ClusterError, Location};
-use crate::lane::CallError;
+use crate::cluster::{Cluster, ClusterError};
 use crate::ranges::Ranges;
 use crate::{Counter, Credentials, Fabric, FabricError, Module, QueuePair, RemoteAddress};
 use backup::Backup;
-use group::{Address, Entry, place_bytes};
+use group::{Entry, place_bytes};
 use keeper::Keeper;
 use mender::Mender;
-use nodes::{FailedCall, Nodes};
+use nodes::Nodes;
+use placing::{Given, Unplaced};
 use queue::SpreadQueuePair;
 use unsettled::Orphan;
 pub(crate) use url::SCHEME;
 
 /// How long a controller has for an answer.
 const CONTROLLER_TIME_MAX: Duration = Duration::from_secs(3);
-/// How often an allocation is tried anew because nodes had filled up since the controller last heard of them.
-const ATTEMPTS_MAX: usize = 16;
 /// Addresses that this fabric gives out: far more than there is memory.
 const ADDRESSES: u64 = 1 << 56;
 
@@ -106,19 +105,6 @@ struct Shared {
     /// Of queue pairs that have ended.
     orphans: Mutex<Vec<Orphan>>,
     keeper: OnceLock<Arc<Waker>>,
-}
-
-/// Why no place was found.
-struct Unplaced {
-    error: FabricError,
-    /// No node that may have it has room: others may be asked for.
-    is_refusal: bool,
-}
-
-/// A place that a node has given memory at.
-struct Given {
-    region: u32,
-    address: Address,
 }
 
 impl Shared {
@@ -178,152 +164,6 @@ impl Shared {
     /// How fast pages are mended.
     fn tell_progress(&self, progress: &Progress) {
         self.mending.store(progress.bytes_per_second(), Ordering::Relaxed);
-    }
-
-    /// Has places found for `bytes` of a group and memory given there: a new group's, or further ones.
-    fn find_places(
-        &self,
-        bytes: u64,
-        places: u8,
-        group: Option<u32>,
-        apart: &[NodeId],
-    ) -> Result<(u32, Vec<Given>), Unplaced> {
-        let mut wanted = PlacesWanted { bytes, places: places.into(), group, apart: apart.to_vec(), avoid: Vec::new() };
-        let mut given = Vec::new();
-        for _ in 0..ATTEMPTS_MAX {
-            let placed = self.cluster.place_group(&wanted).map_err(|error| Unplaced::by(&self.url, bytes, error));
-            let (name, placed) = placed.inspect_err(|_| self.give_back(&given))?;
-            let mut refused = None;
-            for (region, location) in &placed {
-                match self.take(*region, location, bytes) {
-                    Ok(taken) => {
-                        given.push(taken);
-                        wanted.apart.push(location.node);
-                    }
-                    Err(error) => {
-                        wanted.avoid.push(*region);
-                        wanted.apart.push(location.node);
-                        // Nothing is there, so whoever frees it is welcome.
-                        let _ = self.cluster.give_up(*region);
-                        refused = Some(error);
-                    }
-                }
-            }
-            wanted.group = Some(name);
-            wanted.places = (usize::from(places) - given.len()).narrow_u32();
-            match refused {
-                None => return Ok((name, given)),
-                Some(FabricError::OutOfMemory { .. } | FabricError::Unreachable { .. }) => {}
-                Some(error) => {
-                    self.give_back(&given);
-                    return Err(Unplaced { error, is_refusal: false });
-                }
-            }
-        }
-        self.give_back(&given);
-        Err(Unplaced { error: FabricError::OutOfMemory { url: self.url.clone(), bytes }, is_refusal: true })
-    }
-
-    /// Has memory given in a region.
-    fn take(&self, region: u32, location: &Location, bytes: u64) -> Result<Given, FabricError> {
-        let index = self.nodes.know(location)?;
-        self.nodes.connect(index)?;
-        let node = self.nodes.get(index);
-        let from = u64::from(region) * self.cluster.region_bytes();
-        let to = from + self.cluster.region_bytes();
-        let request = AllocateRequest { bytes, permission: Permission::ReadWrite, backing: Backing::Now, from, to };
-        let mut body = [0; AllocateRequest::BYTES];
-        request.write_to(&mut body);
-        match node.call(Kind::Allocate, 0, 0, &body) {
-            Ok(answer) => Ok(Given { region, address: Address { node: index, start: answer.header.address } }),
-            // It has filled up since the controller last heard of it, the region is on its way, or it has forgotten the
-            // address space: others are tried.
-            Err(FailedCall::Call(CallError::Refused(
-                ErrorCode::OutOfMemory
-                | ErrorCode::BadAddress
-                | ErrorCode::BadLength
-                | ErrorCode::BadCapability
-                | ErrorCode::Moved,
-            ))) => Err(FabricError::OutOfMemory { url: self.url.clone(), bytes }),
-            Err(FailedCall::Open(error)) => Err(error),
-            Err(FailedCall::Call(CallError::Refused(code))) => {
-                Err(FabricError::System { url: node.url(), cause: code.to_string() })
-            }
-            Err(FailedCall::Call(error)) => Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() }),
-        }
-    }
-
-    /// Gives places back that nobody has used.
-    fn give_back(&self, given: &[Given]) {
-        for Given { region, address } in given {
-            // What cannot be freed ends with the address space.
-            let _ = self.nodes.get(address.node).call(Kind::Free, address.start, 0, &[]);
-            let _ = self.cluster.give_up(*region);
-        }
-    }
-
-    /// Puts new places into a group that has too few, one after another, at any node if need be.
-    fn replace_missing(&self, entry: &Entry) -> Result<(), Unplaced> {
-        let left = self.nodes.left();
-        while self.lacks_places(entry, SlotSet::NONE) {
-            match self.add_place(entry, &left) {
-                Err(Unplaced { is_refusal: true, .. }) if !left.is_empty() => self.add_place(entry, &[])?,
-                added => added?,
-            }
-        }
-        Ok(())
-    }
-
-    /// Puts places into a group beside those that are evacuated, at nodes that writes do not wait for.
-    fn replace_evacuated(&self, entry: &Entry) -> Result<(), Unplaced> {
-        let left = self.nodes.left();
-        while self.lacks_places(entry, entry.group.evacuated()) {
-            self.add_place(entry, &left)?;
-        }
-        Ok(())
-    }
-
-    /// Whether a group has fewer live places at nodes than it should, without some, and a slot for one.
-    fn lacks_places(&self, entry: &Entry, without: SlotSet) -> bool {
-        let there = self.of_nodes(entry.group.view().live() - without).count();
-        there < self.nodes_wanted() && self.has_free_slot(entry)
-    }
-
-    fn has_free_slot(&self, entry: &Entry) -> bool {
-        !self.of_nodes(entry.group.view().free()).is_empty()
-    }
-
-    /// Puts a new place into a group, at none of some nodes.
-    fn add_place(&self, entry: &Entry, without: &[NodeId]) -> Result<(), Unplaced> {
-        let at_nodes = entry.kept().filter(|kept| kept.region.is_some());
-        let mut apart: Vec<NodeId> = at_nodes.map(|kept| self.nodes.get(kept.address.node).id).collect();
-        apart.extend(self.nodes.silent(yonder_clock::now()));
-        apart.extend(without);
-        apart.sort_unstable();
-        apart.dedup();
-        let (_, given) = self.find_places(entry.bytes(), 1, Some(entry.name()), &apart)?;
-        let slot = self.of_nodes(entry.group.view().free()).first().expect("only the keeper fills slots");
-        match given[..] {
-            [Given { region, address }] if entry.adopt(slot, Some(region), address) => {
-                self.count(Event::Replaced);
-                Ok(())
-            }
-            _ => {
-                self.give_back(&given);
-                let cause = "the memory was released meanwhile".to_owned();
-                Err(Unplaced { error: FabricError::System { url: self.url.clone(), cause }, is_refusal: true })
-            }
-        }
-    }
-}
-
-impl Unplaced {
-    fn by(url: &str, bytes: u64, error: ClusterError) -> Self {
-        let refused = matches!(
-            error,
-            ClusterError::Controller(ClientError::Refused(Refusal::NoRoom { .. } | Refusal::TooFewNodes { .. }))
-        );
-        Self { error: failed(url, bytes, error), is_refusal: refused }
     }
 }
 

@@ -165,6 +165,10 @@ impl Model {
         let late = self.latest.value(names::PAGES_LATE_MAX);
         let late =
             late.map(|most| format!("{} of {}", quantity::count(number(names::PAGES_LATE)), quantity::count(most)));
+        let slow = match number(names::NODES_LEFT) {
+            0.0 => quantity::count(number(names::NODES_SLOW)),
+            left => format!("{}, {} left", quantity::count(number(names::NODES_SLOW)), quantity::count(left)),
+        };
         let rows = [
             ("any of places", format!("{needed} of {wanted}")),
             ("pages below", quantity::count(below)),
@@ -173,8 +177,7 @@ impl Model {
             ("given up", quantity::count(number(names::PLACES_GIVEN_UP))),
             ("replaced", quantity::count(number(names::PLACES_REPLACED))),
             ("epoch", quantity::count(number(names::EPOCH))),
-            ("slow", quantity::count(number(names::NODES_SLOW))),
-            ("left", quantity::count(number(names::NODES_LEFT))),
+            ("slow", slow),
             ("hedged", hedged),
         ];
         let rows = rows.into_iter().chain(late.map(|late| ("late", late)));

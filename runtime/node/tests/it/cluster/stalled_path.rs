@@ -83,8 +83,7 @@ fn carry(client: TcpStream, node: TcpStream, gate: &Arc<Gate>) {
             let connections = gate.connections.lock().unwrap();
             let passes = gate.has_changed.wait_while(connections, |now| now.stalled.contains(&number));
             let delay = passes.unwrap().delay;
-            // It is what is tested, and nothing waits for it to be over.
-            thread::sleep(delay);
+            thread::sleep(delay); // tidy: sleep: it is what is tested, and nothing waits for it to be over
             if node.write_all(&bytes[..length]).is_err() {
                 break;
             }
