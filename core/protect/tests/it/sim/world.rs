@@ -92,6 +92,8 @@ pub(super) struct World {
     sequence: u64,
     program_stopped_until: u64,
     has_node_failed: bool,
+    /// All pages were at all places once.
+    was_whole: bool,
     regions: u64,
     is_closing: bool,
     has_read_back: bool,
@@ -152,6 +154,7 @@ impl World {
             sequence: 0,
             program_stopped_until: 0,
             has_node_failed: false,
+            was_whole: false,
             regions: 0,
             is_closing: false,
             has_read_back: false,
@@ -312,6 +315,7 @@ impl World {
         for node in self.supervisor.look(&mut self.owner, is_offered, self.wanted) {
             self.schedule(now + MS, Event::Allocate(node));
         }
+        self.was_whole |= self.supervisor.is_whole(&self.owner, self.wanted);
         self.check();
         let pause = if self.owner.group.wants_sweep() { MS } else { 5 * MS };
         self.schedule(now + pause, Event::Supervise);
@@ -326,7 +330,7 @@ impl World {
             let word = owner.group.look(number);
             assert!(!word.is_written() || self.can_be_read(word), "page {number} is lost: {word:?}");
             let is_whole = !word.is_written() || word.current().count() >= self.wanted;
-            let may_be_degraded = self.weather != Weather::Placid;
+            let may_be_degraded = self.weather != Weather::Placid || !self.was_whole;
             assert!(is_whole || may_be_degraded, "page {number} is at too few places: {word:?}");
         }
         let given_up = owner.counts[Count::GivenUp as usize] + owner.counts[Count::Retired as usize];
