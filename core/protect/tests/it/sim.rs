@@ -1,5 +1,6 @@
 //! A group under a program of several threads, a mender and a supervisor, on nodes that lose, delay and repeat, stand
-//! still, are cut off, and die and come back with nothing or with what they had a while ago. By seeds.
+//! still, are cut off, and die and come back with nothing or with what they had a while ago, while controllers come and
+//! go. By seeds.
 //!
 //! What a read brings that counts is what was last acknowledged. Where one thing fails at a time no page is lost, and
 //! where no node fails no place is given up, however long the program itself stood still. At the end all is mended.
@@ -77,12 +78,13 @@ enum Count {
     TakenBack,
     Adopted,
     Evacuated,
+    ControllerAway,
     /// A write waited only for places that are evacuated.
     HeldUp,
     Lost,
 }
 
-const COUNTS: [Count; 20] = [
+const COUNTS: [Count; 21] = [
     Count::Read,
     Count::ReadAgain,
     Count::Unreadable,
@@ -101,6 +103,7 @@ const COUNTS: [Count; 20] = [
     Count::TakenBack,
     Count::Adopted,
     Count::Evacuated,
+    Count::ControllerAway,
     Count::HeldUp,
     Count::Lost,
 ];

@@ -91,6 +91,8 @@ pub(super) struct World {
     pending: std::collections::HashMap<u64, Event>,
     sequence: u64,
     program_stopped_until: u64,
+    /// No controller answers until then: no places are found.
+    controller_away_until: u64,
     has_node_failed: bool,
     /// All pages were at all places once.
     was_whole: bool,
@@ -153,6 +155,7 @@ impl World {
             pending: Default::default(),
             sequence: 0,
             program_stopped_until: 0,
+            controller_away_until: 0,
             has_node_failed: false,
             was_whole: false,
             regions: 0,
@@ -306,9 +309,15 @@ impl World {
             let (node, span) = (self.victim(), self.owner.rng.random_range(5 * MS..600 * MS));
             self.supervisor.leave(node, now + span);
         }
+        if !self.is_closing && now >= self.controller_away_until && self.owner.chance(0.004) {
+            self.controller_away_until = now + self.owner.rng.random_range(5 * MS..2_500 * MS);
+            self.owner.count(Count::ControllerAway);
+        }
+        let is_away = now < self.controller_away_until;
         let (nodes, links) = (&self.nodes, &self.links);
         let is_offered = |node: usize| {
-            nodes.get(node).is_some_and(|node| !node.is_down)
+            !is_away
+                && nodes.get(node).is_some_and(|node| !node.is_down)
                 && links[node].stalled_until <= now
                 && links[node].cut_until <= now
         };
