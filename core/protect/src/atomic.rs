@@ -2,7 +2,8 @@
 //! `--cfg yonder_loom`.
 //!
 //! With loom's, the models (`cargo xtask loom`) try every interleaving, and every value that a load may see.
-//! Neighbours: `group`, `page`, `sweep`, `counts` and `health` are built on them; `group` and `health` have the models.
+//! Neighbours: `group`, `page`, `sweep`, `evacuate`, `counts` and `health` are built on them; `group` and `health` have
+//! the models.
 
 #[cfg(yonder_loom)]
 pub(crate) use loom::sync::atomic::{AtomicU8, AtomicU64, Ordering, fence};

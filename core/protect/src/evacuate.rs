@@ -60,7 +60,11 @@ impl Evacuation {
             *empty_for = if is_empty { *empty_for + step } else { 0 };
         }
         let is_over = |slot: &Slot| self.empty_for[slot.index()] >= EMPTY_FOR;
-        evacuated.iter().filter(is_over).collect()
+        let over: SlotSet = evacuated.iter().filter(is_over).collect();
+        // The next place of the slot may be there at the next look.
+        self.begun -= over;
+        over.iter().for_each(|slot| self.empty_for[slot.index()] = 0);
+        over
     }
 }
 

@@ -33,7 +33,7 @@ const LOOK_LATER: Duration = Duration::from_millis(25);
 const LINK_EACH: Nanos = 1_000_000_000;
 /// Pause before a controller is asked for places, or told of regions, that did not answer.
 const REPLACE_AGAIN: Nanos = 1_000_000_000;
-/// Groups that are refused places in one step, and the pause then.
+/// Groups that are refused places in one step at most, and the pause after a step in which one was.
 const REFUSALS_MAX: u32 = 4;
 const REFUSED_AGAIN: Nanos = 200_000_000;
 /// Time that is spent on finding places in one step, about.
@@ -230,9 +230,10 @@ impl Keeper {
                         let amiss = amiss[usize::from(is_evacuated)];
                         tracing::warn!(%error, "{amiss}, and no other node takes them");
                     }
+                    // Also after one: the next step comes soon, and there is no more room by then.
+                    replacing.again_at = now + if is_refusal { REFUSED_AGAIN } else { REPLACE_AGAIN };
                     refusals += 1;
                     if !is_refusal || refusals == REFUSALS_MAX {
-                        replacing.again_at = now + if is_refusal { REFUSED_AGAIN } else { REPLACE_AGAIN };
                         break;
                     }
                 }
