@@ -87,6 +87,8 @@ fn a_slow_node_is_used_where_a_page_would_be_at_one_node_alone() {
         let is_whole = counter(&client, "spread_places_given_up") > 0
             && counter(&client, "spread_degraded_pages") == 0
             && counter(&client, "spread_places_missing") == 0;
+        // After that it would be used in any case.
+        assert!(is_whole || counter(&client, "spread_nodes_left") == 1, "the node is left no more, and was not used");
         is_whole.then_some(())
     });
     for index in (0..4 * PAGES).step_by(35) {
