@@ -5,6 +5,7 @@
 //! What a read brings that counts is what was last acknowledged. Where one thing fails at a time no page is lost, and
 //! where no node fails no place is given up, however long the program itself stood still. At the end all is mended.
 
+mod controller;
 mod node;
 mod owner;
 mod pair;
@@ -48,6 +49,14 @@ enum Sabotage {
     NothingIsProbed,
     /// A share that is mended is that of the slot behind.
     MendedShareIsAnother,
+    /// A node serves a region that has moved.
+    MovedIsServed,
+    /// A region is written while it moves.
+    OpenWhileMoving,
+    /// A write that was cancelled is taken for settled when its place has moved.
+    SettledByMove,
+    /// Places that nobody uses are not asked whether they are there.
+    QuietPlacesAreNotAsked,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -69,6 +78,8 @@ enum Count {
     WrittenDegraded,
     WriteFailed,
     WriteRefused,
+    /// It was posted again to where its place had moved.
+    WrittenAgain,
     Forgotten,
     Settled,
     Mended,
@@ -79,12 +90,15 @@ enum Count {
     Adopted,
     Evacuated,
     ControllerAway,
+    RegionMoved,
+    /// The program has learned of it.
+    Moved,
     /// A write waited only for places that are evacuated.
     HeldUp,
     Lost,
 }
 
-const COUNTS: [Count; 21] = [
+const COUNTS: [Count; 24] = [
     Count::Read,
     Count::ReadAgain,
     Count::Unreadable,
@@ -94,6 +108,7 @@ const COUNTS: [Count; 21] = [
     Count::WrittenDegraded,
     Count::WriteFailed,
     Count::WriteRefused,
+    Count::WrittenAgain,
     Count::Forgotten,
     Count::Settled,
     Count::Mended,
@@ -104,6 +119,8 @@ const COUNTS: [Count; 21] = [
     Count::Adopted,
     Count::Evacuated,
     Count::ControllerAway,
+    Count::RegionMoved,
+    Count::Moved,
     Count::HeldUp,
     Count::Lost,
 ];
@@ -137,7 +154,7 @@ fn what_counts_is_what_was_acknowledged_and_all_is_mended() {
 }
 
 /// What is broken. Other rules are broken in `words`, and in the models of the crate.
-const BREACHES: [Breach; 22] = [
+const BREACHES: [Breach; 26] = [
     Breach::Rule(Rule::EndedWriteIsCurrentOnly),
     Breach::Rule(Rule::UnsettledIsRemembered),
     Breach::Rule(Rule::UnsettledIsLeftOut),
@@ -160,6 +177,10 @@ const BREACHES: [Breach; 22] = [
     Breach::World(Sabotage::PausesAreSilence),
     Breach::World(Sabotage::NothingIsProbed),
     Breach::World(Sabotage::MendedShareIsAnother),
+    Breach::World(Sabotage::MovedIsServed),
+    Breach::World(Sabotage::OpenWhileMoving),
+    Breach::World(Sabotage::SettledByMove),
+    Breach::World(Sabotage::QuietPlacesAreNotAsked),
 ];
 
 /// Within so many seeds each is found.

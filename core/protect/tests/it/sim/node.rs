@@ -1,7 +1,8 @@
 //! [`Node`]: a memory node of the simulation, and the messages to it and from it.
 //!
 //! It executes a request once, however often it arrives, and never after it was aborted. What is for another
-//! incarnation of it, or a region that it does not have, it refuses.
+//! incarnation of it, or a region that it does not have, it refuses. While a region moves off it, nothing of it is
+//! read or written.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -37,7 +38,11 @@ pub(super) struct Request {
 pub(super) enum Reply {
     Content(u64),
     Done,
-    /// Not the incarnation that was meant, or no such region.
+    /// The region moves.
+    Busy,
+    /// No such region.
+    Moved,
+    /// Not the incarnation that was meant.
     Refused,
 }
 
@@ -57,8 +62,10 @@ pub(super) struct Node {
     regions: BTreeMap<u64, Contents>,
     /// What the regions were a while ago.
     old: BTreeMap<u64, Contents>,
-    /// Writes that were executed, or are never to be.
-    ended: BTreeSet<u64>,
+    /// Regions that move.
+    closed: BTreeSet<u64>,
+    /// Writes that were executed, or are never to be: how they were answered.
+    ended: BTreeMap<u64, Reply>,
 }
 
 impl Node {
@@ -80,6 +87,31 @@ impl Node {
         self.incarnation += 1;
         self.regions = if has_old { self.old.clone() } else { BTreeMap::new() };
         self.ended.clear();
+        self.closed.clear();
+    }
+
+    /// A region moves off it. What it contains from now on.
+    pub(super) fn close(&mut self, region: u64) -> Contents {
+        self.closed.insert(region);
+        self.regions[&region]
+    }
+
+    /// A region moves no more.
+    pub(super) fn open(&mut self, region: u64) {
+        self.closed.remove(&region);
+    }
+
+    /// A region is elsewhere now.
+    pub(super) fn hand_over(&mut self, region: u64, sabotage: Option<Sabotage>) {
+        self.open(region);
+        if sabotage != Some(Sabotage::MovedIsServed) {
+            self.regions.remove(&region);
+        }
+    }
+
+    /// A region has moved here.
+    pub(super) fn take_over(&mut self, region: u64, contents: Contents) {
+        self.regions.insert(region, contents);
     }
 
     pub(super) fn execute(&mut self, request: &Request, sabotage: Option<Sabotage>) -> Reply {
@@ -90,19 +122,42 @@ impl Node {
         if takes_all && request.incarnation != self.incarnation {
             self.regions.entry(request.region).or_insert([0; PAGES]);
         }
-        let Some(contents) = self.regions.get_mut(&request.region) else { return Reply::Refused };
         match request.call {
-            Call::Read => Reply::Content(contents[request.page]),
-            Call::Write(content) => {
-                if self.ended.insert(request.id) || sabotage == Some(Sabotage::RepeatedWrites) {
-                    contents[request.page] = content;
-                }
-                Reply::Done
-            }
+            Call::Read => match self.open_region(request.region, sabotage) {
+                Ok(contents) => Reply::Content(contents[request.page]),
+                Err(reply) => reply,
+            },
+            Call::Write(content) => self.write(request, content, sabotage),
             Call::Abort(id) => {
-                self.ended.insert(id);
+                self.ended.entry(id).or_insert(Reply::Done);
                 Reply::Done
             }
         }
+    }
+
+    fn write(&mut self, request: &Request, content: u64, sabotage: Option<Sabotage>) -> Reply {
+        let ended = self.ended.get(&request.id).filter(|_| sabotage != Some(Sabotage::RepeatedWrites));
+        if let Some(reply) = ended {
+            return *reply;
+        }
+        let reply = match self.open_region(request.region, sabotage) {
+            Ok(contents) => {
+                contents[request.page] = content;
+                Reply::Done
+            }
+            // That passes.
+            Err(Reply::Busy) => return Reply::Busy,
+            Err(reply) => reply,
+        };
+        self.ended.insert(request.id, reply);
+        reply
+    }
+
+    /// A region that can be read and written.
+    fn open_region(&mut self, region: u64, sabotage: Option<Sabotage>) -> Result<&mut Contents, Reply> {
+        if self.closed.contains(&region) && sabotage != Some(Sabotage::OpenWhileMoving) {
+            return Err(Reply::Busy);
+        }
+        self.regions.get_mut(&region).ok_or(Reply::Moved)
     }
 }

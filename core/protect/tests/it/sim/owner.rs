@@ -67,6 +67,8 @@ pub(super) struct Owner {
     pub(super) healths: Vec<Health>,
     pub(super) pages: Vec<Page>,
     pub(super) outbox: Vec<Request>,
+    /// Slots whose places may have moved.
+    pub(super) doubted: SlotSet,
     pub(super) sabotage: Option<Sabotage>,
     pub(super) counts: Counts,
     /// Places that were given up: no message is for one of them.

@@ -4,23 +4,26 @@
 //! looks at what is under way. What gets no answer is sent again, under its number. A write that was cancelled is
 //! aborted, again and again, until the node has agreed; then it has settled.
 
+mod writes;
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use yonder_protect::hedge::{Budget, DELAY_MAX};
 use yonder_protect::mend::{Next, Plan};
 use yonder_protect::pace::{Answering, Pace, READS_PER_SAMPLE, hedge_after};
-use yonder_protect::{
-    Extent, Landing, Look, MendEnd, Place, Read, ReadNext, ReadStep, Slot, SlotSet, Write, WriteEnd, WriteNext,
-    WriteStep,
-};
+use yonder_protect::{Landing, Look, MendEnd, Place, Read, ReadNext, ReadStep, Slot, SlotSet, Write};
 
 use super::node::{Answer, Call, Reply, Request};
-use super::owner::{Frame, Owner};
+use super::owner::{Frame, Owner, PlaceRecord};
 use super::runs::{MendRun, Operation, Purpose, ReadRun, Role, Task, WriteRun};
 use super::{Count, MS, PAGES, Sabotage};
 
 const RETRY_MIN: u64 = 3 * MS;
 const RETRY_MAX: u64 = 40 * MS;
+/// Time after which a write is posted again whose place has moved.
+const AGAIN: u64 = 2 * MS;
+/// How often places are asked whether they are where they were.
+const PROBE_EACH: u64 = 500 * MS;
 /// Operations of a thread that are under way.
 const RUNS_MAX: usize = 3;
 /// Words that the mender looks at in a call.
@@ -43,6 +46,7 @@ pub(super) struct Pair {
     plan: Plan,
     polled: u64,
     next_work: u64,
+    next_probe: u64,
     pub(super) is_working: bool,
 }
 
@@ -63,13 +67,18 @@ impl Pair {
             plan: Plan::default(),
             polled: 0,
             next_work: 0,
+            next_probe: 0,
             is_working: true,
         }
     }
 
-    /// Whether nothing is under way, aborts included.
+    /// Whether nothing is under way but probes, aborts included.
     pub(super) fn is_idle(&self) -> bool {
-        self.operations.is_empty() && self.reads.is_empty() && self.writes.is_empty() && self.mends.is_empty()
+        let mut tasks = self.operations.values().map(|operation| operation.task);
+        tasks.all(|task| matches!(task, Task::Probe(_)))
+            && self.reads.is_empty()
+            && self.writes.is_empty()
+            && self.mends.is_empty()
     }
 
     /// When it wants to be polled, if nothing arrives.
@@ -97,7 +106,7 @@ impl Pair {
                     .arrive(slot, content);
             }
         }
-        for answer in arrived {
+        for answer in arrived.into_iter().filter(|answer| answer.reply != Reply::Busy) {
             // It may have been cancelled by the end of another.
             if let Some(operation) = self.operations.remove(&answer.id) {
                 self.end(owner, operation, answer.reply);
@@ -118,9 +127,21 @@ impl Pair {
         self.work(owner);
     }
 
+    /// The slot that an operation is about.
+    fn slot_of(&self, task: Task) -> SlotSet {
+        match task {
+            Task::Read(_, slot) | Task::Write(_, slot) => slot.into(),
+            Task::MendWrite(run) => self.mends[&run].ticket.to().slot.into(),
+            Task::Abort(place) | Task::Probe(place) => place.slot.into(),
+        }
+    }
+
     /// An operation has ended.
     fn end(&mut self, owner: &mut Owner, operation: Operation, reply: Reply) {
         let page = operation.request.page;
+        if reply == Reply::Moved {
+            owner.doubted |= self.slot_of(operation.task);
+        }
         match operation.task {
             Task::Probe(_) => {}
             Task::Abort(place) => {
@@ -139,10 +160,16 @@ impl Pair {
                     self.paces.entry(operation.health).or_default().took(span, self.hedge_after);
                 }
                 let step = match reply {
-                    Reply::Refused => read.failed(slot, nodes, now),
+                    Reply::Refused | Reply::Moved => read.failed(slot, nodes, now),
                     _ => read.answered(&owner.group, slot),
                 };
                 self.go_on_reading(owner, run, step);
+            }
+            Task::Write(run, slot) if reply == Reply::Moved => {
+                owner.count(Count::WrittenAgain);
+                let entry = self.writes.get_mut(&run).expect("it is under way");
+                entry.again |= slot.into();
+                entry.again_at = owner.now + AGAIN;
             }
             Task::Write(run, slot) => {
                 let write = &mut self.writes.get_mut(&run).expect("it is under way").write;
@@ -173,22 +200,14 @@ impl Pair {
                 self.go_on_reading(owner, run, ReadStep { cancel, then: ReadNext::Failed });
                 continue;
             }
+            owner.doubted |= entry.read.waiting() - nodes.up;
             let step = entry.read.look(&owner.group, nodes, now, &mut self.budget);
             if matches!(step.then, ReadNext::Ask(_)) && !entry.read.waiting().is_empty() {
                 owner.count(Count::Hedged);
             }
             self.go_on_reading(owner, run, step);
         }
-        for run in self.writes.keys().copied().collect::<Vec<_>>() {
-            let entry = self.writes.get_mut(&run).expect("it is under way");
-            let is_held_up = entry.write.is_held_up(&owner.group, nodes.up);
-            if is_held_up {
-                owner.count(Count::HeldUp);
-            }
-            let is_abandoned = is_held_up || now >= entry.give_up_at;
-            let step = if is_abandoned { entry.write.abandon() } else { entry.write.look(&owner.group, nodes.up) };
-            self.go_on_writing(owner, run, step);
-        }
+        self.look_at_writes(owner, nodes);
         for run in self.mends.keys().copied().collect::<Vec<_>>() {
             let MendRun { ticket, give_up_at } = self.mends[&run];
             if now >= give_up_at || !owner.group.view().has(ticket.to()) {
@@ -258,66 +277,29 @@ impl Pair {
         }
     }
 
-    fn go_on_writing(&mut self, owner: &mut Owner, run: u64, step: WriteStep) {
-        for slot in step.cancel.iter() {
-            let write = self.writes[&run].write;
-            let is_it = |task| matches!(task, Task::Write(other, at) if other == run && at == slot);
-            self.cancel(owner, is_it, write.place(slot));
-            if owner.sabotage == Some(Sabotage::SettledEarly) {
-                self.writes.get_mut(&run).expect("it is under way").write.settled(slot);
-            }
-        }
-        if step.then == WriteNext::Wait {
-            return;
-        }
-        let WriteRun { write, content, .. } = self.writes.remove(&run).expect("it is under way");
-        let page = &mut owner.pages[write.ticket().page()];
-        page.is_busy = false;
-        match write.finish(&owner.group) {
-            WriteEnd::Acknowledged(current) => {
-                let needed = owner.group.protection().needed();
-                assert!(current.count() >= needed, "a write is acknowledged that is at too few places: {current:?}");
-                (page.acknowledged, page.is_dirty) = (content, false);
-                owner.count(Count::Written);
-                if current.count() < owner.group.protection().wanted() {
-                    owner.count(Count::WrittenDegraded);
-                }
-            }
-            WriteEnd::Unacknowledged => {
-                page.is_dirty = true;
-                owner.count(Count::WriteFailed);
-            }
-        }
-    }
-
-    /// Cancels a write: it is aborted until that is agreed to.
-    fn cancel(&mut self, owner: &mut Owner, is_it: impl Fn(Task) -> bool, place: Place) {
-        let found = self.operations.iter().find(|(_, operation)| is_it(operation.task)).map(|(id, _)| *id);
-        let operation = found.and_then(|id| self.operations.remove(&id)).expect("it is under way");
-        let (page, id) = (operation.request.page, operation.request.id);
-        self.post(owner, Task::Abort(place), place, page, Call::Abort(id));
-    }
-
-    /// Sends an operation. Whether its place is there still.
+    /// Sends an operation to where its place is. Whether that is there still.
     fn post(&mut self, owner: &mut Owner, task: Task, place: Place, page: usize, call: Call) -> bool {
         let Some(address) = owner.group.address(place) else { return false };
         assert!(!owner.given_up.contains(&address), "a place that was given up is asked");
-        let record = owner.places[address as usize];
-        let (id, pair) = (owner.id(), self.number);
-        let (node, incarnation, region) = (record.node, record.incarnation, record.region);
-        let request = Request { id, pair, node, incarnation, region, page, call };
-        owner.outbox.push(request);
-        let retry_at = owner.now + RETRY_MIN;
-        let operation = Operation { request, health: record.health, task, retry_at, retry_after: RETRY_MIN };
-        self.operations.insert(id, operation);
+        let PlaceRecord { node, incarnation, region, health } = owner.places[address as usize];
+        let request = Request { id: owner.id(), pair: self.number, node, incarnation, region, page, call };
+        self.send(owner, task, request, health);
         true
     }
 
+    fn send(&mut self, owner: &mut Owner, task: Task, request: Request, health: usize) {
+        owner.outbox.push(request);
+        let retry_at = owner.now + RETRY_MIN;
+        self.operations.insert(request.id, Operation { request, health, task, retry_at, retry_after: RETRY_MIN });
+    }
+
     fn retry(&mut self, owner: &mut Owner) {
-        let (group, healths) = (&owner.group, &owner.healths);
+        self.leave_behind(owner);
+        let group = &owner.group;
+        let health_of = |place| owner.health_of(place);
         self.operations.retain(|_, operation| match operation.task {
             Task::Abort(place) => group.view().has(place),
-            Task::Probe(place) => group.view().has(place) && !healths[operation.health].state().is_up(),
+            Task::Probe(place) => health_of(place) == Some(operation.health),
             Task::Read(..) | Task::Write(..) | Task::MendWrite(_) => true,
         });
         for operation in self.operations.values_mut().filter(|operation| owner.now >= operation.retry_at) {
@@ -327,15 +309,19 @@ impl Pair {
         }
     }
 
-    /// Asks nodes that are not up.
+    /// Asks nodes that are not up, and of each place now and then whether it is where it was.
     fn probe(&mut self, owner: &mut Owner) {
         let view = owner.group.view();
+        let is_due = owner.now >= self.next_probe && owner.sabotage != Some(Sabotage::QuietPlacesAreNotAsked);
+        if is_due {
+            self.next_probe = owner.now + PROBE_EACH;
+        }
         for place in view.readable().iter().map(|slot| view.place(slot)) {
             let Some(address) = owner.group.address(place) else { continue };
             let health = &owner.healths[owner.places[address as usize].health];
             let is_asked = |task| matches!(task, Task::Probe(asked) if asked == place);
             let is_probed = self.operations.values().any(|operation| is_asked(operation.task));
-            if !is_probed && health.wants_probe(owner.now) {
+            if !is_probed && (health.wants_probe(owner.now) || is_due && health.state().is_up()) {
                 self.post(owner, Task::Probe(place), place, 0, Call::Read);
             }
         }
@@ -383,11 +369,6 @@ impl Pair {
         self.read(owner, page, Purpose::Program);
     }
 
-    /// Writes a page whose last write was not acknowledged.
-    pub(super) fn write_back(&mut self, owner: &mut Owner, page: usize) {
-        self.write(owner, page);
-    }
-
     fn read(&mut self, owner: &mut Owner, page: usize, purpose: Purpose) {
         match owner.group.look_to_read(page) {
             Look::At(ticket) => {
@@ -426,31 +407,6 @@ impl Pair {
         self.budget.earn();
         self.reads.insert(run, ReadRun { read, purpose, frame: Frame::default(), give_up_at: owner.now + span });
         self.go_on_reading(owner, run, ReadStep { cancel: SlotSet::NONE, then: ReadNext::Ask(slots) });
-    }
-
-    fn write(&mut self, owner: &mut Owner, page: usize) {
-        let word = owner.group.look(page);
-        let Ok(ticket) = owner.group.begin_write(page, Extent::All) else {
-            owner.count(Count::WriteRefused);
-            return;
-        };
-        let closed = word.unsettled() | word.mended().map_or(SlotSet::NONE, SlotSet::only);
-        let is_left_out = !(owner.group.view().live() - closed).is_within(ticket.targets());
-        let is_enough = ticket.targets().count() >= owner.group.protection().wanted();
-        assert!(is_enough || !is_left_out, "a write of page {page} leaves a place out that it needs");
-        let run = owner.id();
-        let content = owner.content();
-        let give_up_at = owner.now + rand::Rng::random_range(&mut owner.rng, 100..900) * MS;
-        let write = Write::begin(ticket, &owner.group, owner.up());
-        owner.pages[page].is_busy = true;
-        self.writes.insert(run, WriteRun { write, content, give_up_at });
-        for slot in write.waiting().iter() {
-            if !self.post(owner, Task::Write(run, slot), write.place(slot), page, owner.share(content, slot)) {
-                let entry = self.writes.get_mut(&run).expect("it is under way");
-                let step = entry.write.was_not_sent(slot);
-                self.go_on_writing(owner, run, step);
-            }
-        }
     }
 
     fn mend(&mut self, owner: &mut Owner) {

@@ -1,6 +1,6 @@
 //! What a [`Pair`](super::pair::Pair) has under way.
 
-use yonder_protect::{MendTicket, Place, Read, Slot, Write};
+use yonder_protect::{MendTicket, Place, Read, Slot, SlotSet, Write};
 
 use super::node::Request;
 use super::owner::Frame;
@@ -52,6 +52,10 @@ pub(super) struct ReadRun {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct WriteRun {
     pub(super) write: Write,
+    /// Slots where it is to be posted again: their regions have moved.
+    pub(super) again: SlotSet,
+    /// Not before that.
+    pub(super) again_at: u64,
     pub(super) content: u64,
     pub(super) give_up_at: u64,
 }

@@ -1,10 +1,12 @@
-//! [`Supervisor`]: judges nodes, gives their places up or evacuates them, sweeps, and adopts others.
+//! [`Supervisor`]: judges nodes, finds places that have moved, gives others up or evacuates them, sweeps, and adopts
+//! further ones.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use yonder_protect::health::{Health, Others, State, others};
 use yonder_protect::{Cause, Evacuation, GivenUp, Place, Slot, SlotSet};
 
+use super::controller::{Found, Location};
 use super::owner::{Owner, PlaceRecord};
 use super::{Count, NODES_MAX};
 
@@ -15,9 +17,11 @@ pub(super) struct Supervisor {
     /// The places that were not given up, and their addresses.
     places: Vec<(Place, u64)>,
     /// By node and incarnation.
-    healths: BTreeMap<(usize, u32), usize>,
+    healths: BTreeMap<Location, usize>,
     /// Regions that nodes were asked for.
     asked: [bool; NODES_MAX],
+    /// Places that the controller was asked about, and whether their nodes had lost them by then.
+    sought: Vec<(Place, bool)>,
     evacuation: Evacuation,
     /// Places that were given up because they had no pages any more.
     evacuated: BTreeSet<u64>,
@@ -33,6 +37,7 @@ impl Supervisor {
             places: Vec::new(),
             healths: BTreeMap::new(),
             asked: [false; NODES_MAX],
+            sought: Vec::new(),
             evacuation: Evacuation::default(),
             evacuated: BTreeSet::new(),
             left_until: [0; NODES_MAX],
@@ -40,7 +45,7 @@ impl Supervisor {
         }
     }
 
-    /// Does all that there is to do, but asks for regions: the nodes to ask are returned.
+    /// Does all that there is to do, but asks nodes for regions, which are returned.
     pub(super) fn look(&mut self, owner: &mut Owner, is_offered: impl Fn(usize) -> bool, wanted: u8) -> Vec<usize> {
         self.judge(owner);
         for (place, _) in self.places.clone() {
@@ -94,7 +99,8 @@ impl Supervisor {
     fn look_at(&self, owner: &mut Owner, place: Place) {
         let Some(address) = owner.group.address(place) else { return };
         match owner.healths[owner.places[address as usize].health].state() {
-            State::Lost => _ = owner.group.give_up(place, Cause::Lost),
+            // It may have moved before.
+            State::Lost => owner.doubted |= place.slot.into(),
             State::Silent => match owner.group.give_up(place, Cause::Silent) {
                 GivenUp::Retiring => owner.count(Count::Retired),
                 GivenUp::Kept => owner.count(Count::Kept),
@@ -103,6 +109,70 @@ impl Supervisor {
             State::Up if owner.group.take_back(place) => owner.count(Count::TakenBack),
             State::Up | State::Suspect => {}
         }
+    }
+
+    /// The places that the controller is to be asked about, and their regions.
+    pub(super) fn seek(&mut self, owner: &mut Owner) -> Vec<(Place, u64)> {
+        let doubted = std::mem::take(&mut owner.doubted);
+        let mut sought = Vec::new();
+        for (place, address) in self.places.iter().filter(|(place, _)| doubted.contains(place.slot)) {
+            let PlaceRecord { region, health, .. } = owner.places[*address as usize];
+            if owner.group.address(*place).is_some() && self.sought.iter().all(|(other, _)| other != place) {
+                let is_lost = owner.healths[health].state() == State::Lost;
+                self.sought.push((*place, is_lost));
+                sought.push((*place, region));
+            }
+        }
+        sought
+    }
+
+    /// The controller has answered, or none has.
+    pub(super) fn was_sought(&mut self, owner: &mut Owner, place: Place, found: Found) {
+        let at = self.sought.iter().position(|(sought, _)| *sought == place).expect("it was sought");
+        let (_, is_lost) = self.sought.swap_remove(at);
+        let Some(address) = owner.group.address(place) else { return };
+        let PlaceRecord { node, incarnation, region, .. } = owner.places[address as usize];
+        match found {
+            Found::At(location) if location != (Location { node, incarnation }) => {
+                let health = self.health_at(owner, location);
+                let moved = owner.places.len() as u64;
+                owner.places.push(PlaceRecord {
+                    node: location.node,
+                    incarnation: location.incarnation,
+                    region,
+                    health,
+                });
+                owner.group.relocate(place, moved);
+                let entry = self.places.iter_mut().find(|(other, _)| *other == place).expect("it was not given up");
+                entry.1 = moved;
+                owner.count(Count::Moved);
+            }
+            Found::At(_) | Found::Lost if is_lost => _ = owner.group.give_up(place, Cause::Lost),
+            Found::Lost => _ = owner.group.give_up(place, Cause::Silent),
+            Found::Unknown if is_lost => _ = owner.group.give_up(place, Cause::Silent),
+            Found::At(_) | Found::Unknown => {}
+        }
+    }
+
+    /// Somebody says of some regions that they are gone for good.
+    pub(super) fn write_off(&self, owner: &Owner, is_gone: impl Fn(u64) -> bool) {
+        for (place, address) in &self.places {
+            if is_gone(owner.places[*address as usize].region) {
+                owner.group.give_up(*place, Cause::Lost);
+            }
+        }
+    }
+
+    /// Whether a node was asked for a region.
+    pub(super) fn has_asked(&self, node: usize) -> bool {
+        self.asked[node]
+    }
+
+    fn health_at(&mut self, owner: &mut Owner, location: Location) -> usize {
+        *self.healths.entry(location).or_insert_with(|| {
+            owner.healths.push(Health::default());
+            owner.healths.len() - 1
+        })
     }
 
     fn nodes_to_ask(&mut self, owner: &mut Owner, is_offered: impl Fn(usize) -> bool, wanted: u8) -> Vec<usize> {
@@ -122,10 +192,7 @@ impl Supervisor {
     pub(super) fn was_allocated(&mut self, owner: &mut Owner, node: usize, region: Option<(u32, u64)>) {
         self.asked[node] = false;
         let Some((incarnation, region)) = region else { return };
-        let health = *self.healths.entry((node, incarnation)).or_insert_with(|| {
-            owner.healths.push(Health::default());
-            owner.healths.len() - 1
-        });
+        let health = self.health_at(owner, Location { node, incarnation });
         owner.healths[health].hear(owner.now);
         let Some(slot) = owner.group.view().free().first() else { return };
         let address = owner.places.len() as u64;

@@ -1,12 +1,15 @@
 //! [`World`]: the nodes, the network and the program of a run, and the order of time.
 
+mod faults;
+
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
-use yonder_protect::{Group, Protection, Slot, Word};
+use yonder_protect::{Group, Place, Protection, SlotSet, Word};
 
+use super::controller::{Controller, Found, Location};
 use super::node::{Answer, Node, Request};
 use super::owner::{Owner, Page};
 use super::pair::Pair;
@@ -16,6 +19,8 @@ use super::{Breach, Broken, Count, Counts, MS, NODES_MAX, PAGES, US};
 
 /// How long the program works, and faults happen.
 const WORKING: u64 = 2_500 * MS;
+/// When regions of nodes that came back without them are said to be lost.
+const WRITING_OFF: u64 = 10_000 * MS;
 /// By when all is mended.
 const DEADLINE: u64 = 20_000 * MS;
 /// Nodes, where a group does not have more places: at most.
@@ -42,6 +47,10 @@ enum Event {
     Supervise,
     Allocate(usize),
     Allocated(usize, Option<(u32, u64)>),
+    /// The supervisor hears where a place is.
+    Sought(Place, Found),
+    /// The move of a region ends.
+    Moved(u64),
     Fault,
     Restart(usize),
     Remember(usize),
@@ -87,12 +96,13 @@ pub(super) struct World {
     pairs: Vec<Pair>,
     polls: Vec<u64>,
     supervisor: Supervisor,
+    controller: Controller,
+    /// How often regions move.
+    moving: f64,
     events: BinaryHeap<Reverse<(u64, u64)>>,
     pending: std::collections::HashMap<u64, Event>,
     sequence: u64,
     program_stopped_until: u64,
-    /// No controller answers until then: no places are found.
-    controller_away_until: u64,
     has_node_failed: bool,
     /// All pages were at all places once.
     was_whole: bool,
@@ -123,6 +133,7 @@ impl World {
         let (loss, repetition) = if weather == Weather::Placid { (0.0, repetition) } else { (loss, repetition) };
         let workers = rng.random_range(1..=3);
         let has_other_groups = rng.random_bool(0.5);
+        let moving = if rng.random_bool(0.6) { rng.random_range(0.0..0.06) } else { 0.0 };
         let owner = Owner {
             now: MS,
             rng,
@@ -131,6 +142,7 @@ impl World {
             healths: Vec::new(),
             pages: vec![Page::default(); PAGES],
             outbox: Vec::new(),
+            doubted: SlotSet::NONE,
             sabotage,
             counts: Counts::default(),
             given_up: Default::default(),
@@ -151,11 +163,12 @@ impl World {
             polls: vec![0; pairs.len()],
             pairs,
             supervisor: Supervisor::new(has_other_groups),
+            controller: Controller::default(),
+            moving,
             events: BinaryHeap::new(),
             pending: Default::default(),
             sequence: 0,
             program_stopped_until: 0,
-            controller_away_until: 0,
             has_node_failed: false,
             was_whole: false,
             regions: 0,
@@ -221,6 +234,12 @@ impl World {
             Event::Supervise => self.supervise(),
             Event::Allocate(node) => self.allocate(node),
             Event::Allocated(node, region) => self.supervisor.was_allocated(&mut self.owner, node, region),
+            Event::Sought(place, found) => self.supervisor.was_sought(&mut self.owner, place, found),
+            Event::Moved(region) => {
+                if self.controller.end(region, &mut self.nodes, self.owner.sabotage) {
+                    self.owner.count(Count::RegionMoved);
+                }
+            }
             Event::Fault => self.fault(),
             Event::Restart(node) => {
                 let has_old = self.owner.chance(0.5);
@@ -309,20 +328,29 @@ impl World {
             let (node, span) = (self.victim(), self.owner.rng.random_range(5 * MS..600 * MS));
             self.supervisor.leave(node, now + span);
         }
-        if !self.is_closing && now >= self.controller_away_until && self.owner.chance(0.004) {
-            self.controller_away_until = now + self.owner.rng.random_range(5 * MS..2_500 * MS);
+        // A write waits for a place that has moved until it is given up, and that counts as written.
+        let may_be_away = self.weather != Weather::Placid || self.moving == 0.0;
+        if may_be_away && !self.is_closing && !self.controller.is_away(now) && self.owner.chance(0.004) {
+            self.controller.away_until = now + self.owner.rng.random_range(5 * MS..2_500 * MS);
             self.owner.count(Count::ControllerAway);
         }
-        let is_away = now < self.controller_away_until;
-        let (nodes, links) = (&self.nodes, &self.links);
+        self.move_region();
+        let (nodes, links, controller) = (&self.nodes, &self.links, &self.controller);
+        let regions: Vec<u64> = self.supervisor.places(&self.owner).map(|place| place.region).collect();
         let is_offered = |node: usize| {
-            !is_away
+            !controller.is_away(now)
                 && nodes.get(node).is_some_and(|node| !node.is_down)
                 && links[node].stalled_until <= now
                 && links[node].cut_until <= now
+                && !controller.uses(node, regions.iter().copied())
         };
         for node in self.supervisor.look(&mut self.owner, is_offered, self.wanted) {
             self.schedule(now + MS, Event::Allocate(node));
+        }
+        for (place, region) in self.supervisor.seek(&mut self.owner) {
+            let found = self.controller.find(region, &self.nodes, now);
+            let latency = self.owner.rng.random_range(MS..20 * MS);
+            self.schedule(now + latency, Event::Sought(place, found));
         }
         self.was_whole |= self.supervisor.is_whole(&self.owner, self.wanted);
         self.check();
@@ -354,67 +382,11 @@ impl World {
         self.regions += 1;
         let region = (!self.nodes[node].is_down).then(|| {
             self.nodes[node].allocate(self.regions);
-            (self.nodes[node].incarnation, self.regions)
+            let incarnation = self.nodes[node].incarnation;
+            self.controller.note(self.regions, Location { node, incarnation });
+            (incarnation, self.regions)
         });
         self.schedule(self.owner.now + MS, Event::Allocated(node, region));
-    }
-
-    fn fault(&mut self) {
-        let now = self.owner.now;
-        let next = self.owner.rng.random_range(50 * MS..400 * MS);
-        if self.is_closing {
-            return;
-        }
-        self.schedule(now + next, Event::Fault);
-        let is_fair = self.weather != Weather::Wild;
-        if is_fair && !(self.is_calm_now() && self.supervisor.is_whole(&self.owner, self.wanted)) {
-            return;
-        }
-        let node = self.victim();
-        let short = self.owner.rng.random_range(5 * MS..300 * MS);
-        let long = self.owner.rng.random_range(5 * MS..2_500 * MS);
-        let span = if self.owner.chance(0.5) { short } else { long };
-        if self.weather == Weather::Placid {
-            return;
-        }
-        let kind = if self.weather == Weather::Calm {
-            self.owner.rng.random_range(0..2)
-        } else {
-            self.owner.rng.random_range(0..6)
-        };
-        match kind {
-            0 => self.program_stopped_until = now + span,
-            1 => self.links[node].slow_until = now + span,
-            2 => self.links[node].cut_until = now + span,
-            3 | 4 => self.links[node].stalled_until = now + span,
-            // The only copy of a page is lost with its node.
-            _ if is_fair && self.wanted == self.owner.group.protection().needed() => {}
-            _ if self.nodes[node].is_down => {}
-            _ => {
-                self.nodes[node].crash();
-                self.schedule(now + span, Event::Restart(node));
-            }
-        }
-        self.has_node_failed |= kind >= 2;
-    }
-
-    /// A node that has a place, more often than not.
-    fn victim(&mut self) -> usize {
-        let node = self.owner.rng.random_range(0..self.nodes.len());
-        let slots = if usize::from(self.wanted) > NODES_FEW { self.wanted } else { 4 };
-        let slot = Slot::new(self.owner.rng.random_range(0..slots));
-        if self.owner.chance(0.8) { self.supervisor.node(&self.owner, slot).unwrap_or(node) } else { node }
-    }
-
-    /// Whether no fault is going on.
-    fn is_calm_now(&self) -> bool {
-        let now = self.owner.now;
-        let is_calm = |link: &Link| [link.stalled_until, link.cut_until, link.slow_until].iter().all(|end| *end <= now);
-        // A node that came back is noticed when it is asked.
-        let is_noticed =
-            self.supervisor.places(&self.owner).all(|at| self.nodes[at.node].incarnation == at.incarnation);
-        let is_program_calm = self.program_stopped_until <= now;
-        is_program_calm && is_noticed && self.links.iter().all(is_calm) && self.nodes.iter().all(|node| !node.is_down)
     }
 
     /// No more faults and no more work; what was not acknowledged is written again.
@@ -427,6 +399,10 @@ impl World {
         }
         if now >= self.program_stopped_until {
             self.write_back();
+        }
+        if now >= WRITING_OFF {
+            // A controller that knows a node for lost waits for it, and the program may never have asked there.
+            self.supervisor.write_off(&self.owner, |region| self.controller.is_gone(region, &self.nodes));
         }
         self.schedule(now + 20 * MS, Event::Close);
     }
@@ -460,6 +436,7 @@ impl World {
         let is_settled = self.supervisor.is_settled(&self.owner, self.wanted);
         is_clean
             && is_settled
+            && self.is_noticed()
             && self.supervisor.is_whole(&self.owner, self.wanted)
             && self.pairs.iter().all(Pair::is_idle)
     }

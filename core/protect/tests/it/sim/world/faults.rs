@@ -1,0 +1,100 @@
+//! What happens to the nodes, the links and the program of a [`World`].
+
+use rand::Rng as _;
+use yonder_protect::Slot;
+
+use super::super::MS;
+use super::super::controller::Location;
+use super::super::owner::PlaceRecord;
+use super::{Event, Link, NODES_FEW, Weather, World};
+
+impl World {
+    /// A region moves to a node that has none of the group's, now and then: to where it was before, more often than not.
+    pub(super) fn move_region(&mut self) {
+        let now = self.owner.now;
+        if self.is_closing || self.controller.is_away(now) || !self.owner.chance(self.moving) {
+            return;
+        }
+        let regions: Vec<u64> = self.supervisor.places(&self.owner).map(|place| place.region).collect();
+        if regions.is_empty() {
+            return;
+        }
+        let region = regions[self.owner.rng.random_range(0..regions.len())];
+        let any = self.owner.rng.random_range(0..self.nodes.len());
+        let before = self.controller.before(region).filter(|_| self.owner.chance(0.6));
+        let to = before.unwrap_or(any);
+        let is_free = !self.controller.uses(to, regions) && !self.supervisor.has_asked(to);
+        if is_free && self.controller.begin(region, to, &mut self.nodes) {
+            let span = self.owner.rng.random_range(MS..60 * MS);
+            self.schedule(now + span, Event::Moved(region));
+        }
+    }
+
+    pub(super) fn fault(&mut self) {
+        let now = self.owner.now;
+        let next = self.owner.rng.random_range(50 * MS..400 * MS);
+        if self.is_closing {
+            return;
+        }
+        self.schedule(now + next, Event::Fault);
+        let is_fair = self.weather != Weather::Wild;
+        let waits = is_fair && self.weather != Weather::Calm;
+        if waits && !(self.is_calm_now() && self.supervisor.is_whole(&self.owner, self.wanted)) {
+            return;
+        }
+        let node = self.victim();
+        let short = self.owner.rng.random_range(5 * MS..300 * MS);
+        let long = self.owner.rng.random_range(5 * MS..2_500 * MS);
+        let span = if self.owner.chance(0.5) { short } else { long };
+        if self.weather == Weather::Placid {
+            return;
+        }
+        let kind = if self.weather == Weather::Calm {
+            self.owner.rng.random_range(0..2)
+        } else {
+            self.owner.rng.random_range(0..6)
+        };
+        match kind {
+            0 => self.program_stopped_until = now + span,
+            1 => self.links[node].slow_until = now + span,
+            2 => self.links[node].cut_until = now + span,
+            3 | 4 => self.links[node].stalled_until = now + span,
+            // The only copy of a page is lost with its node.
+            _ if is_fair && self.wanted == self.owner.group.protection().needed() => {}
+            _ if self.nodes[node].is_down => {}
+            _ => {
+                self.nodes[node].crash();
+                self.schedule(now + span, Event::Restart(node));
+            }
+        }
+        self.has_node_failed |= kind >= 2;
+    }
+
+    /// A node that has a place, more often than not.
+    pub(super) fn victim(&mut self) -> usize {
+        let node = self.owner.rng.random_range(0..self.nodes.len());
+        let slots = if usize::from(self.wanted) > NODES_FEW { self.wanted } else { 4 };
+        let slot = Slot::new(self.owner.rng.random_range(0..slots));
+        if self.owner.chance(0.8) { self.supervisor.node(&self.owner, slot).unwrap_or(node) } else { node }
+    }
+
+    /// Whether no fault is going on.
+    pub(super) fn is_calm_now(&self) -> bool {
+        let now = self.owner.now;
+        let is_calm = |link: &Link| [link.stalled_until, link.cut_until, link.slow_until].iter().all(|end| *end <= now);
+        let is_program_calm = self.program_stopped_until <= now;
+        is_program_calm
+            && self.is_noticed()
+            && self.links.iter().all(is_calm)
+            && self.nodes.iter().all(|node| !node.is_down)
+    }
+
+    /// Whether all places are where the program takes them to be: what came back, or has moved, is noticed when it is
+    /// asked.
+    pub(super) fn is_noticed(&self) -> bool {
+        self.supervisor.places(&self.owner).all(|PlaceRecord { node, incarnation, region, .. }| {
+            let is_present = self.nodes[node].incarnation == incarnation;
+            is_present && self.controller.is_at(region, Location { node, incarnation })
+        })
+    }
+}
