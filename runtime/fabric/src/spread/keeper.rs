@@ -13,7 +13,7 @@ use yonder_controller::ClientError;
 use yonder_placement::Refusal;
 use yonder_protect::health::State;
 use yonder_protect::laggards::Laggards;
-use yonder_protect::{Cause, GivenUp, Slot, SlotSet, Swept};
+use yonder_protect::{Cause, GivenUp, Place, Slot, SlotSet, Swept};
 use yonder_units::Nanos;
 
 use super::group::{Address, Entry, Kept};
@@ -135,12 +135,12 @@ impl Keeper {
             if kept.region.is_none() {
                 shared.backup.iter().for_each(|backup| backup.tell_failure());
                 let has_failed = shared.backup.as_ref().is_some_and(|backup| backup.has_failed());
-                is_amiss |= has_failed && give_up(shared, entry, kept, Cause::Silent);
+                is_amiss |= has_failed && give_up(shared, entry, kept.place, Cause::Silent);
                 continue;
             }
             is_amiss |= match shared.nodes.get(kept.address.node).health.state() {
                 State::Lost => self.leave_lost(shared, area, kept),
-                State::Silent => give_up(shared, entry, kept, Cause::Silent),
+                State::Silent => give_up(shared, entry, kept.place, Cause::Silent),
                 State::Up => entry.group.take_back(kept.place),
                 State::Suspect => true,
             };
@@ -155,13 +155,13 @@ impl Keeper {
         let found = if yonder_clock::now() < self.ask_at { Found::Unknown } else { find(shared, area, kept) };
         match found {
             Found::Moved => true,
-            Found::Same | Found::Lost => give_up(shared, &area.table, kept, Cause::Lost),
+            Found::Same | Found::Lost => give_up(shared, &area.table, kept.place, Cause::Lost),
             Found::Unknown => {
                 let now = yonder_clock::now();
                 if now >= self.ask_at {
                     self.ask_at = now + ASK_AGAIN;
                 }
-                give_up(shared, &area.table, kept, Cause::Silent);
+                give_up(shared, &area.table, kept.place, Cause::Silent);
                 true
             }
         }
@@ -298,7 +298,7 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
         Ok(location) => location,
         // The node may come back. Where others have its pages it is given up all the same.
         Err(ClusterError::Controller(ClientError::Refused(Refusal::RegionLost { .. }))) => {
-            give_up(shared, entry, kept, Cause::Silent);
+            give_up(shared, entry, kept.place, Cause::Silent);
             return Found::Lost;
         }
         // Controllers that are away come again, and one that was deposed may know less than there is.
@@ -319,8 +319,8 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
 }
 
 /// Gives a place up. Whether there is something to do for it.
-fn give_up(shared: &Shared, entry: &Entry, kept: Kept, cause: Cause) -> bool {
-    let is_given_up = matches!(entry.group.give_up(kept.place, cause), GivenUp::Leaving | GivenUp::Retiring);
+pub(super) fn give_up(shared: &Shared, entry: &Entry, place: Place, cause: Cause) -> bool {
+    let is_given_up = matches!(entry.group.give_up(place, cause), GivenUp::Leaving | GivenUp::Retiring);
     if is_given_up {
         shared.count(Event::GivenUp);
     }

@@ -14,6 +14,7 @@ use yonder_protect::mend::{Next, Plan, Progress, Rate};
 use yonder_protect::pace::Answering;
 use yonder_protect::{Group, MendEnd, MendTicket, Read, ReadNext, ReadTicket, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{Nanos, Narrow};
+use yonder_wire::ErrorCode;
 
 use super::backup;
 use super::group::Entry;
@@ -43,16 +44,21 @@ const REST_NANOS: Nanos = 20_000_000;
 /// Words that are looked at in one step, so that answers do not wait for long.
 const WORDS_PER_STEP: usize = 1 << 14;
 
-/// How often a node is asked that answers others, or is asked nothing.
+/// How often a node is asked that answers others, or is asked nothing: each time of another of its places.
 const PROBE_EACH: Nanos = 1_000_000_000;
+/// More often where it has many: in this time about each place is asked for, which may have moved.
+const PROBE_ALL: Nanos = 30_000_000_000;
 /// The same, while another is suspect.
 const PROBE_SOON: Nanos = 50_000_000;
 /// The name of what is asked of a node, behind those of mends.
 const PROBE: u64 = 1 << 62;
 
-/// What is asked of a node to know whether it answers: a page that it has, which nobody looks at.
+/// What is asked of a node to know whether it answers, and has its places still: a page of one, which nobody looks at.
 struct Probe {
-    is_under_way: bool,
+    /// What is asked for.
+    under_way: Option<Arc<Area<Entry>>>,
+    /// Where the next place is looked for among the areas.
+    next_area: usize,
     next_at: Nanos,
     /// The same, while a node is suspect.
     soon_at: Nanos,
@@ -144,7 +150,7 @@ impl Mender {
         self.shared.poll_orphans(now);
         self.probe(now);
         self.give_up_late(now);
-        self.unsettled.settle(&self.lanes, self.shared.pid());
+        self.unsettled.settle(&self.lanes, &self.shared);
         self.measure(now);
         self.bury();
         if now >= self.rest_until {
@@ -155,7 +161,7 @@ impl Mender {
             }
         }
         let is_busy = self.under_way.iter().any(Option::is_some) || now >= self.rest_until;
-        let is_probing = self.probes.iter().any(|probe| probe.is_under_way);
+        let is_probing = self.probes.iter().any(|probe| probe.under_way.is_some());
         Pace::After(match (is_busy, is_probing) {
             (true, _) => AWAIT,
             (false, true) => AWAIT_PROBE,
@@ -165,39 +171,45 @@ impl Mender {
 
     /// Asks nodes whether they are there.
     fn probe(&mut self, now: Nanos) {
+        let list = self.shared.areas.all();
+        let each = PROBE_EACH.min(PROBE_ALL / list.len().max(1) as u64);
         // Whether others are heard decides what the silence of one means.
         let is_any_silent = (0..self.probes.len())
             .any(|node| self.shared.nodes.get(NodeIndex(node.narrow_u16())).health.state() == State::Suspect);
         for node in 0..self.shared.nodes.len() {
             if node == self.probes.len() {
-                self.probes.push(Probe { is_under_way: false, next_at: now + PROBE_EACH, soon_at: now });
+                self.probes.push(Probe { under_way: None, next_area: 0, next_at: now + each, soon_at: now });
             }
             let (probe, index) = (&mut self.probes[node], NodeIndex(node.narrow_u16()));
             let health = &self.shared.nodes.get(index).health;
             let is_due = now >= probe.next_at || health.wants_probe(now) || is_any_silent && now >= probe.soon_at;
-            if probe.is_under_way || !is_due || health.state() == State::Lost {
+            if probe.under_way.is_some() || !is_due || health.state() == State::Lost {
                 continue;
             }
-            (probe.next_at, probe.soon_at) = (now + PROBE_EACH, now + PROBE_SOON);
-            let list = self.shared.areas.all();
-            let address = list.iter().find_map(|area| area.table.address_at(index));
-            if let Some(address) = address {
+            (probe.next_at, probe.soon_at) = (now + each, now + PROBE_SOON);
+            let mut areas = (0..list.len()).map(|step| (probe.next_area + step) % list.len());
+            let found = areas.find_map(|at| list[at].table.address_at(index).map(|address| (at, address)));
+            if let Some((at, address)) = found {
+                probe.next_area = at + 1;
                 let into = ReadInto::Frame(self.shares.frame(DEPTH, Slot::new(0)));
                 let read = PageRead { from: RemoteAddress(address.start), into, vector: Vector::WHOLE };
                 let posted = self.lanes.post(index, WorkId(PROBE + node as u64), Posted::Read(read), now);
-                probe.is_under_way = posted == Some(Ok(()));
+                probe.under_way = (posted == Some(Ok(()))).then(|| Arc::clone(&list[at]));
             }
         }
     }
 
     /// A node has answered, or is out of reach: what it no longer has is asked for at the controller.
     fn end_probe(&mut self, node: NodeIndex, end: End) {
-        self.probes[usize::from(node.0)].is_under_way = false;
-        if end != End::Done {
-            for area in self.shared.areas.all().iter() {
-                let slots = area.table.kept().filter(|kept| kept.address.node == node).map(|kept| kept.place.slot);
-                self.shared.doubt(&area.table, slots.collect());
-            }
+        let asked = self.probes[usize::from(node.0)].under_way.take();
+        let doubt = |area: &Area<Entry>| {
+            let slots = area.table.kept().filter(|kept| kept.address.node == node).map(|kept| kept.place.slot);
+            self.shared.doubt(&area.table, slots.collect());
+        };
+        match end {
+            End::Done => {}
+            End::Refused(ErrorCode::Moved | ErrorCode::BadAddress) => asked.iter().for_each(|area| doubt(area)),
+            End::Refused(_) | End::Unknown => self.shared.areas.all().iter().for_each(|area| doubt(area)),
         }
     }
 
@@ -369,10 +381,11 @@ impl Mender {
 
     /// A write is given up that may still land.
     fn leave(&mut self, mend: Mend) {
-        let Mend { at, ticket, .. } = mend;
+        let Mend { at, ticket, course, .. } = mend;
+        let Course::Writing(node) = course else { unreachable!("what is read never lands") };
         self.shared.doubt(&at.area.table, ticket.to().slot.into());
         at.area.table.group.end_mend(&ticket, MendEnd::Unsettled);
-        self.unsettled.add(&at, std::iter::once(ticket.to()));
+        self.unsettled.add(&at, std::iter::once((ticket.to(), node)));
     }
 
     fn give_up_late(&mut self, now: Nanos) {

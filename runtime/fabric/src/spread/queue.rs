@@ -40,7 +40,7 @@ use crate::{
 
 /// Operations that a queue pair holds.
 const DEPTH: usize = 256;
-/// Time after which what has found no place is begun again.
+/// Time after which what has found no place is begun again, or posted again.
 const AGAIN: Nanos = 2_000_000;
 /// How often operations are looked at that have no answer.
 const LOOK_INTERVAL: Nanos = 100_000;
@@ -60,6 +60,8 @@ pub(super) struct SpreadQueuePair {
     asked_at: Box<[[NodeIndex; SLOTS_MAX]]>,
     /// When each write was begun, unless its time says nothing of nodes.
     begun_at: Box<[Option<Nanos>]>,
+    /// When each write is posted again where it was refused because the place has moved.
+    again_at: Box<[Nanos]>,
     unsettled: Unsettled,
     /// Where pages are cut into shares; none where all places have copies.
     shares: Option<Shares>,
@@ -86,6 +88,7 @@ impl SpreadQueuePair {
             operations: Operations::new(DEPTH),
             asked_at: vec![[NodeIndex(0); SLOTS_MAX]; DEPTH].into(),
             begun_at: vec![None; DEPTH].into(),
+            again_at: vec![0; DEPTH].into(),
             unsettled: Unsettled::new(UNSETTLED_MAX),
             shares,
             budget: Budget::default(),
@@ -235,9 +238,10 @@ impl SpreadQueuePair {
                     _ => goes_on,
                 }
             }
-            // Soon, where it is by then.
+            // Where it is by then: the keeper has to ask.
             Course::Write(write, again) if has_moved => {
                 self.begun_at[usize::from(at)] = None;
+                self.again_at[usize::from(at)] = now + AGAIN;
                 Step::On(Course::Write(write, again | slot.into()))
             }
             Course::Write(mut write, again) => {
@@ -291,7 +295,7 @@ impl SpreadQueuePair {
             let is_due = match &operation.course {
                 Course::Waiting(until) => now >= *until,
                 Course::Read(read) => all || now >= read.next_look(),
-                Course::Write(_, again) => all || !again.is_empty(),
+                Course::Write(_, again) => all || !again.is_empty() && now >= self.again_at[usize::from(at)],
                 Course::Leaving => true,
             };
             if !is_due {
@@ -386,7 +390,7 @@ impl QueuePair for SpreadQueuePair {
         if now >= self.look_at && (self.outstanding() > 0 || !self.unsettled.is_empty()) {
             self.look_at = now + LOOK_INTERVAL;
             self.look(now);
-            self.unsettled.settle(&self.lanes, self.shared.pid());
+            self.unsettled.settle(&self.lanes, &self.shared);
         }
         self.operations.hand_out(completions);
     }

@@ -1,20 +1,33 @@
 //! [`Unsettled`]: writes that were given up and may still land, of one queue pair or the mender.
 //!
-//! Nothing else is written to such a page there, until the lane says that the write never will be executed.
+//! Nothing else is written to such a page there, until the lane says that the write never will be executed: the lane to
+//! the node that was asked, also after the place has moved, for it may move back while a write is still on its way
+//! there. A node that has fallen silent says nothing: then its place is given up, and others take the pages.
 
-use yonder_protect::Place;
+use yonder_protect::{Cause, Place};
 use yonder_units::Nanos;
 
+use super::Shared;
 use super::group::Entry;
+use super::keeper::give_up;
 use super::lanes::Lanes;
+use super::nodes::NodeIndex;
 use crate::RemoteAddress;
 use crate::areas::AreaPage;
 
 /// Writes that may still land.
 pub(super) struct Unsettled {
-    list: Vec<(AreaPage<Entry>, Place)>,
+    list: Vec<Withdrawn>,
     /// Which is looked at next.
     next: usize,
+}
+
+/// A write that may.
+struct Withdrawn {
+    at: AreaPage<Entry>,
+    place: Place,
+    /// Where it was posted.
+    node: NodeIndex,
 }
 
 /// How many are looked at each time.
@@ -28,11 +41,11 @@ pub(super) struct Orphan {
 
 impl Orphan {
     /// Looks whether something may still land, or is on its way to a file. False if nothing is.
-    pub(super) fn poll(&mut self, now: Nanos, pid: u32) -> bool {
+    pub(super) fn poll(&mut self, now: Nanos, shared: &Shared) -> bool {
         self.lanes.poll(now);
         // Nobody waits for them; but what is on its way to a file ends here.
         while self.lanes.take_ended(now).is_some() {}
-        self.unsettled.settle(&self.lanes, pid);
+        self.unsettled.settle(&self.lanes, shared);
         !self.unsettled.is_empty() || self.lanes.has_late()
     }
 }
@@ -51,18 +64,17 @@ impl Unsettled {
         self.list.is_empty()
     }
 
-    /// A write of a page may still land at these places.
-    pub(super) fn add(&mut self, at: &AreaPage<Entry>, places: impl Iterator<Item = Place>) {
-        self.list.extend(places.map(|place| (at.clone(), place)));
+    /// A write of a page may still land at these places, which were asked at these nodes.
+    pub(super) fn add(&mut self, at: &AreaPage<Entry>, places: impl Iterator<Item = (Place, NodeIndex)>) {
+        self.list.extend(places.map(|(place, node)| Withdrawn { at: at.clone(), place, node }));
     }
 
     /// Forgets what never will land any more, and tells the pages so. Looks at some of them: to ask a lane takes as
     /// long as it has operations.
-    pub(super) fn settle(&mut self, lanes: &Lanes, pid: u32) {
+    pub(super) fn settle(&mut self, lanes: &Lanes, shared: &Shared) {
         for _ in 0..self.list.len().min(LOOKED_AT) {
             self.next = if self.next < self.list.len() { self.next } else { 0 };
-            let (at, place) = &self.list[self.next];
-            if may_land(lanes, pid, at, *place) {
+            if may_land(lanes, shared, &self.list[self.next]) {
                 self.next += 1;
             } else {
                 self.list.swap_remove(self.next);
@@ -73,22 +85,25 @@ impl Unsettled {
     /// Whether something may land in `bytes` at `start`.
     pub(super) fn is_at(&self, start: RemoteAddress, bytes: u64) -> bool {
         let end = start.0.saturating_add(bytes);
-        self.list.iter().any(|(at, place)| {
+        self.list.iter().any(|Withdrawn { at, place, .. }| {
             let page = at.address();
             page >= start && page.0 < end && at.area.table.address(*place).is_some()
         })
     }
 }
 
-/// Whether a write that was given up may still land at a place. If not, the page is told so.
-fn may_land(lanes: &Lanes, pid: u32, at: &AreaPage<Entry>, place: Place) -> bool {
+/// Whether a write that was given up may still land at its place. If not, the page is told so.
+fn may_land(lanes: &Lanes, shared: &Shared, withdrawn: &Withdrawn) -> bool {
+    let Withdrawn { at, place, node } = withdrawn;
     let entry = &at.area.table;
     // At a place that was given up nothing is asked.
-    let Some(address) = entry.address(place) else { return false };
+    let Some(address) = entry.address(*place) else { return false };
     let page = entry.page_at(address, at.page);
-    let may_land = lanes.may_still_write(address.node, pid, page, entry.share_bytes());
+    let may_land = lanes.may_still_write(*node, shared.pid(), page, entry.share_bytes());
     if !may_land {
-        entry.group.settle(at.page, place);
+        entry.group.settle(at.page, *place);
+    } else if address.node != *node && lanes.is_silent(*node) {
+        give_up(shared, entry, *place, Cause::Silent);
     }
     may_land
 }

@@ -13,6 +13,7 @@ mod late_discard;
 mod lossy_path;
 mod lost_words;
 mod named;
+mod places_move;
 mod pressure;
 mod router;
 mod scene;

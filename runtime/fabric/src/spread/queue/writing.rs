@@ -23,6 +23,7 @@ impl SpreadQueuePair {
             Ok(ticket) => {
                 let up = self.lanes.up_to_write(&area.table, ticket.targets(), |slot| ticket.place(slot));
                 self.begun_at[usize::from(at)] = Some(now);
+                self.again_at[usize::from(at)] = now;
                 let write = Write::begin(ticket, &area.table.group, up);
                 if let Some(shares) = &mut self.shares {
                     shares.cut(at.into(), write.waiting(), &self.frames, operation.frame.offset());
@@ -86,13 +87,14 @@ impl SpreadQueuePair {
         (step.cancel & again).iter().for_each(|slot| write.settled(slot));
         match step.then {
             WriteNext::Wait => Step::On(Course::Write(write, again - step.cancel)),
-            WriteNext::Over => self.end_write(operation, write, now),
+            WriteNext::Over => self.end_write(at, operation, write, now),
         }
     }
 
-    fn end_write(&mut self, operation: &Operation, write: Write, now: Nanos) -> Step {
-        let may_land = write.unsettled();
-        self.unsettled.add(&operation.at, may_land.iter().map(|slot| write.place(slot)));
+    fn end_write(&mut self, at: u16, operation: &Operation, write: Write, now: Nanos) -> Step {
+        let (may_land, nodes) = (write.unsettled(), &self.asked_at[usize::from(at)]);
+        let withdrawn = may_land.iter().map(|slot| (write.place(slot), nodes[slot.index()]));
+        self.unsettled.add(&operation.at, withdrawn);
         match write.finish(&operation.at.area.table.group) {
             WriteEnd::Acknowledged(_) => self.leave_to_file(operation, now),
             WriteEnd::Unacknowledged if may_land.is_empty() => Step::Ended(Status::Failed),

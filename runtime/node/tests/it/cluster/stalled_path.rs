@@ -17,6 +17,8 @@ use crate::cluster::scene::Scene;
 pub(crate) struct StalledPath {
     /// Where the node finds its controller.
     pub(crate) controller: String,
+    /// Where others find the node.
+    pub(crate) url: String,
     gate: Arc<Gate>,
 }
 
@@ -36,7 +38,8 @@ struct Connections {
 impl StalledPath {
     pub(crate) fn new(scene: &Scene) -> Self {
         let requests = TcpListener::bind("127.0.0.1:0").unwrap();
-        let (controller, node) = pass_registrations(scene, format!("tcp://{}", requests.local_addr().unwrap()));
+        let url = format!("tcp://{}", requests.local_addr().unwrap());
+        let (controller, node) = pass_registrations(scene, url.clone());
         let gate = Arc::new(Gate::default());
         let gates = Arc::clone(&gate);
         thread::spawn(move || {
@@ -47,7 +50,7 @@ impl StalledPath {
                 }
             }
         });
-        Self { controller, gate }
+        Self { controller, url, gate }
     }
 
     /// How many connections there were.
