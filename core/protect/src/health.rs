@@ -50,7 +50,7 @@ pub enum State {
 /// What happens to a node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Event {
-    /// A valid answer of it came.
+    /// A valid answer of it came, or somebody else says that it is there.
     Heard,
     /// It is judged, after so much silence.
     Judged(Nanos, Others),
@@ -176,6 +176,13 @@ impl Health {
         if !self.state().is_up() {
             self.advance(Event::Heard);
         }
+    }
+
+    /// Somebody else says that the node is there and has what is to be asked for. What it was silent before does not
+    /// count any more: nobody may have asked it since.
+    pub fn wait_anew(&self) {
+        self.silence.store(0, Ordering::Release);
+        self.advance(Event::Heard);
     }
 
     /// A queue pair waits for the node, and a poll of it at `now` has brought nothing. It takes what has arrived first,
@@ -311,6 +318,20 @@ mod tests {
     }
 
     /// The program is stopped for a minute, again and again, and each time hears its answers later than its first poll.
+    #[test]
+    fn what_somebody_else_says_is_there_is_waited_for_anew() {
+        let health = Health::default();
+        let now = wait(&health, START, 1_100 * MS, MS);
+        assert_eq!(health.judge(Others::Heard), State::Silent);
+        health.wait_anew();
+        assert_eq!((health.judge(Others::Heard), health.silence(), health.last_heard()), (State::Up, 0, 0));
+        wait(&health, now, 1_100 * MS, MS);
+        assert_eq!(health.judge(Others::Heard), State::Silent);
+        health.lose();
+        health.wait_anew();
+        assert_eq!(health.state(), State::Lost);
+    }
+
     #[test]
     fn who_stood_still_himself_suspects_nothing() {
         let health = Health::default();

@@ -57,6 +57,8 @@ enum Sabotage {
     SettledByMove,
     /// Places that nobody uses are not asked whether they are there.
     QuietPlacesAreNotAsked,
+    /// A node that a place moves to is as silent as it was.
+    OldSilenceCounts,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -154,7 +156,7 @@ fn what_counts_is_what_was_acknowledged_and_all_is_mended() {
 }
 
 /// What is broken. Other rules are broken in `words`, and in the models of the crate.
-const BREACHES: [Breach; 26] = [
+const BREACHES: [Breach; 27] = [
     Breach::Rule(Rule::EndedWriteIsCurrentOnly),
     Breach::Rule(Rule::UnsettledIsRemembered),
     Breach::Rule(Rule::UnsettledIsLeftOut),
@@ -181,6 +183,7 @@ const BREACHES: [Breach; 26] = [
     Breach::World(Sabotage::OpenWhileMoving),
     Breach::World(Sabotage::SettledByMove),
     Breach::World(Sabotage::QuietPlacesAreNotAsked),
+    Breach::World(Sabotage::OldSilenceCounts),
 ];
 
 /// Within so many seeds each is found.

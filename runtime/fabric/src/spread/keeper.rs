@@ -313,6 +313,8 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
     if !is_linked {
         return Found::Unknown;
     }
+    // It may have been silent when it was asked last.
+    shared.nodes.get(node).health.wait_anew();
     entry.relocate(kept, Address { node, ..kept.address });
     shared.count(Event::Moved);
     Found::Moved

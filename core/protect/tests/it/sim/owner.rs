@@ -67,6 +67,8 @@ pub(super) struct Owner {
     pub(super) healths: Vec<Health>,
     pub(super) pages: Vec<Page>,
     pub(super) outbox: Vec<Request>,
+    /// A place was given up because its node was silent.
+    pub(super) has_given_up_silent: bool,
     /// Slots whose places may have moved.
     pub(super) doubted: SlotSet,
     pub(super) sabotage: Option<Sabotage>,

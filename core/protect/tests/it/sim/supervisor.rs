@@ -8,7 +8,7 @@ use yonder_protect::{Cause, Evacuation, GivenUp, Place, Slot, SlotSet};
 
 use super::controller::{Found, Location};
 use super::owner::{Owner, PlaceRecord};
-use super::{Count, NODES_MAX};
+use super::{Count, NODES_MAX, Sabotage};
 
 /// Words that are swept in a call.
 const WORDS: u32 = 3;
@@ -101,11 +101,15 @@ impl Supervisor {
         match owner.healths[owner.places[address as usize].health].state() {
             // It may have moved before.
             State::Lost => owner.doubted |= place.slot.into(),
-            State::Silent => match owner.group.give_up(place, Cause::Silent) {
-                GivenUp::Retiring => owner.count(Count::Retired),
-                GivenUp::Kept => owner.count(Count::Kept),
-                GivenUp::Leaving | GivenUp::Already => {}
-            },
+            State::Silent => {
+                let given_up = owner.group.give_up(place, Cause::Silent);
+                owner.has_given_up_silent |= matches!(given_up, GivenUp::Leaving | GivenUp::Retiring);
+                match given_up {
+                    GivenUp::Retiring => owner.count(Count::Retired),
+                    GivenUp::Kept => owner.count(Count::Kept),
+                    GivenUp::Leaving | GivenUp::Already => {}
+                }
+            }
             State::Up if owner.group.take_back(place) => owner.count(Count::TakenBack),
             State::Up | State::Suspect => {}
         }
@@ -135,6 +139,9 @@ impl Supervisor {
         match found {
             Found::At(location) if location != (Location { node, incarnation }) => {
                 let health = self.health_at(owner, location);
+                if owner.sabotage != Some(Sabotage::OldSilenceCounts) {
+                    owner.healths[health].wait_anew();
+                }
                 let moved = owner.places.len() as u64;
                 owner.places.push(PlaceRecord {
                     node: location.node,
@@ -145,6 +152,9 @@ impl Supervisor {
                 owner.group.relocate(place, moved);
                 let entry = self.places.iter_mut().find(|(other, _)| *other == place).expect("it was not given up");
                 entry.1 = moved;
+                if self.evacuated.contains(&address) {
+                    self.evacuated.insert(moved);
+                }
                 owner.count(Count::Moved);
             }
             Found::At(_) | Found::Lost if is_lost => _ = owner.group.give_up(place, Cause::Lost),

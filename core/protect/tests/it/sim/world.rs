@@ -117,7 +117,10 @@ impl World {
         let protection = protection(seed, &mut rng);
         let wanted = protection.wanted();
         let nodes_max = if usize::from(wanted) > NODES_FEW { NODES_MAX } else { NODES_FEW };
-        let nodes = rng.random_range(usize::from(wanted).max(3)..=nodes_max);
+        let moving = if rng.random_bool(0.6) { rng.random_range(0.0..0.12) } else { 0.0 };
+        // There is one more than there are places, where a region is to move.
+        let nodes_min = usize::from(wanted) + usize::from(moving > 0.0);
+        let nodes = rng.random_range(nodes_min.max(3)..=nodes_max.max(nodes_min));
         let weather = match rng.random_range(0..11) {
             0 => Weather::Calm,
             10 => Weather::Placid,
@@ -133,7 +136,6 @@ impl World {
         let (loss, repetition) = if weather == Weather::Placid { (0.0, repetition) } else { (loss, repetition) };
         let workers = rng.random_range(1..=3);
         let has_other_groups = rng.random_bool(0.5);
-        let moving = if rng.random_bool(0.6) { rng.random_range(0.0..0.06) } else { 0.0 };
         let owner = Owner {
             now: MS,
             rng,
@@ -142,6 +144,7 @@ impl World {
             healths: Vec::new(),
             pages: vec![Page::default(); PAGES],
             outbox: Vec::new(),
+            has_given_up_silent: false,
             doubted: SlotSet::NONE,
             sabotage,
             counts: Counts::default(),
@@ -244,6 +247,7 @@ impl World {
             Event::Restart(node) => {
                 let has_old = self.owner.chance(0.5);
                 self.nodes[node].restart(has_old);
+                self.links[node].cut_until = self.links[node].cut_until.max(now);
             }
             Event::Remember(node) => {
                 self.nodes[node].remember();
@@ -358,7 +362,9 @@ impl World {
         self.schedule(now + pause, Event::Supervise);
     }
 
-    fn check(&self) {
+    fn check(&mut self) {
+        let is_of_silence = std::mem::take(&mut self.owner.has_given_up_silent);
+        assert!(!is_of_silence || self.has_failed_lately(), "a place is given up for a silence of long ago");
         let owner = &self.owner;
         if self.weather == Weather::Wild {
             return;

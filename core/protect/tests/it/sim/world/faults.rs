@@ -8,6 +8,9 @@ use super::super::controller::Location;
 use super::super::owner::PlaceRecord;
 use super::{Event, Link, NODES_FEW, Weather, World};
 
+/// As long it takes at most until a node is heard again.
+const LATELY: u64 = 300 * MS;
+
 impl World {
     /// A region moves to a node that has none of the group's, now and then: to where it was before, more often than not.
     pub(super) fn move_region(&mut self) {
@@ -54,11 +57,12 @@ impl World {
         } else {
             self.owner.rng.random_range(0..6)
         };
+        let last = |until: &mut u64| *until = (*until).max(now + span);
         match kind {
-            0 => self.program_stopped_until = now + span,
-            1 => self.links[node].slow_until = now + span,
-            2 => self.links[node].cut_until = now + span,
-            3 | 4 => self.links[node].stalled_until = now + span,
+            0 => last(&mut self.program_stopped_until),
+            1 => last(&mut self.links[node].slow_until),
+            2 => last(&mut self.links[node].cut_until),
+            3 | 4 => last(&mut self.links[node].stalled_until),
             // The only copy of a page is lost with its node.
             _ if is_fair && self.wanted == self.owner.group.protection().needed() => {}
             _ if self.nodes[node].is_down => {}
@@ -68,6 +72,14 @@ impl World {
             }
         }
         self.has_node_failed |= kind >= 2;
+    }
+
+    /// Whether a node is gone, or could not be reached a moment ago, in which the program has not stood still.
+    pub(super) fn has_failed_lately(&self) -> bool {
+        let is_lately = |end: u64| end + LATELY >= self.owner.now;
+        let was_cut_off = |link: &Link| is_lately(link.stalled_until.max(link.cut_until));
+        let is_any_down = self.nodes.iter().any(|node| node.is_down);
+        is_any_down || is_lately(self.program_stopped_until) || self.links.iter().any(was_cut_off)
     }
 
     /// A node that has a place, more often than not.
