@@ -13,7 +13,7 @@ use yonder_client::{Config, Operation};
 use yonder_mapping::Mapping;
 use yonder_placement::NodeId;
 use yonder_protect::health::{Health, LaneSilence, State, others};
-use yonder_protect::laggards::{Laggards, Writes};
+use yonder_protect::laggards::{Ended, Laggards, Writes};
 use yonder_protect::pace::Pace;
 use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
@@ -72,9 +72,8 @@ pub(super) struct Link {
     pub(super) queue: LaneQueue,
     /// Of reads there.
     pace: Pace,
-    /// Those that the node was not told of yet, and when the first of them began and the last ended.
-    writes: Writes,
-    written: [Nanos; 2],
+    /// Those that the node was not told of yet.
+    ended: Ended,
     silence: LaneSilence,
     /// While only its word is owed that what was given up will not land: what had come of it at the last poll.
     received: Option<u64>,
@@ -255,8 +254,7 @@ impl Nodes {
                 Box::new(Link {
                     queue,
                     pace: Pace::default(),
-                    writes: Writes::default(),
-                    written: [Nanos::MAX, 0],
+                    ended: Ended::default(),
                     silence: LaneSilence::default(),
                     received: None,
                     right: node.right,
@@ -309,24 +307,20 @@ impl Link {
         &self.pace
     }
 
-    /// It has taken so long for the write of a page.
+    /// The write of a page has ended there.
     #[inline]
     pub(super) fn wrote(&mut self, begun: Nanos, end: Nanos) {
-        self.writes.count += 1;
-        self.writes.time += end.saturating_sub(begun);
-        self.written = [self.written[0].min(begun), self.written[1].max(end)];
+        self.ended.wrote(begun, end);
     }
 
     /// Tells the node of the writes since the last time, so that queue pairs share no line of memory for each.
     pub(super) fn tell_writes(&mut self) {
-        let Writes { count, time, .. } = std::mem::take(&mut self.writes);
-        let [begun, end] = std::mem::replace(&mut self.written, [Nanos::MAX, 0]);
-        if count > 0 {
-            self.node.writes.fetch_add(count, Ordering::Relaxed);
-            self.node.write_time.fetch_add(time, Ordering::Relaxed);
-            // What other queue pairs have counted is not counted again.
-            let begun = begun.max(self.node.write_busy_until.fetch_max(end, Ordering::Relaxed));
-            self.node.write_busy.fetch_add(end.saturating_sub(begun), Ordering::Relaxed);
+        let node = &self.node;
+        let told = self.ended.tell(|end| node.write_busy_until.fetch_max(end, Ordering::Relaxed));
+        if told.count > 0 {
+            node.writes.fetch_add(told.count, Ordering::Relaxed);
+            node.write_time.fetch_add(told.time, Ordering::Relaxed);
+            node.write_busy.fetch_add(told.busy, Ordering::Relaxed);
         }
     }
 
