@@ -12,6 +12,7 @@ use yonder_wire::{AtomicOperation, ErrorCode, PAYLOAD_BYTES_MAX, Permission};
 use crate::address::{PAGE_BYTES_MIN, PhysicalPage, Pid, VirtualPage};
 use crate::node_core::{Memory, NodeCore, PageSource};
 use crate::page_table::{Lookup, Slot};
+use crate::recent::NodeTime;
 
 /// Most pages that a fragment touches: it may begin and end inside of one.
 #[expect(clippy::cast_possible_truncation, reason = "a size of a page")]
@@ -25,6 +26,8 @@ pub struct Access<'a, M, P> {
     board: &'a NodeCore,
     memory: &'a M,
     pages: &'a P,
+    /// When the request was sent first that this is for, if it is for one that may come late.
+    sent: NodeTime,
 }
 
 /// A page that may be written.
@@ -36,7 +39,14 @@ enum Target {
 
 impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
     pub(crate) const fn new(board: &'a NodeCore, memory: &'a M, pages: &'a P) -> Self {
-        Self { board, memory, pages }
+        Self { board, memory, pages, sent: NodeTime::MAX }
+    }
+
+    /// For a request that was sent first at this time or later: it changes nothing in a region that has come back
+    /// since.
+    #[inline]
+    pub(crate) fn sent_at(self, sent: NodeTime) -> Self {
+        Self { sent, ..self }
     }
 
     /// Copies the bytes at `address`. What was never written is zeros, and takes no memory.
@@ -122,7 +132,12 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
 
     #[inline]
     fn find_writable(&self, pid: Pid, page: VirtualPage) -> Result<Target, ErrorCode> {
-        match self.find(pid, page)? {
+        let found = self.find(pid, page)?;
+        // Only now: a region that is found here has been noted.
+        if self.board.returned.is_before(pid, self.board.config.page_size.address(page), self.sent) {
+            return Err(ErrorCode::TooOld);
+        }
+        match found {
             Found::Mapped(Permission::ReadWrite, memory) => Ok(Target::Mapped(memory)),
             Found::Reserved(Permission::ReadWrite, slot) => Ok(Target::Reserved(slot)),
             Found::Mapped(Permission::Read, _) | Found::Reserved(Permission::Read, _) => Err(ErrorCode::NotAllowed),

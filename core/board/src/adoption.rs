@@ -253,6 +253,9 @@ impl SlowPath {
         if (to - from) / self.board.config.page_size.bytes() > u64::from(ADOPT_PAGES_MAX) {
             return Err(ErrorCode::BadLength);
         }
+        if self.transfers.last(pid, from).is_some() {
+            self.board.returned.note(pid, from, to, now);
+        }
         let allocations: Vec<MovedAllocation> = inventory.allocations().map(MovedAllocation::from).collect();
         let pages: Vec<VirtualPage> = inventory.pages().map(VirtualPage).collect();
         let moving = self.begin_adopt(pid, (from, to), &allocations, &pages, shell)?;

@@ -174,7 +174,7 @@ fn change(
 ) -> Result<u64, ErrorCode> {
     let header = &message.header;
     board.heat.touch(pid, header.address, now);
-    let access = board.access(memory, pages);
+    let access = board.access(memory, pages).sent_at(header.time);
     if header.kind == Kind::Write {
         return access.write(pid, header.address, message.payload).map(|()| 0);
     }

@@ -11,12 +11,13 @@
 //! its clients: a hash table whose buckets never overflow, because the allocator gives out only virtual ranges whose
 //! pages all find room. So a translation looks at one bucket, always. A page gets memory at its first write.
 //!
-//! Files: `address` has the numbers; `page_table`, `moved`, `lives` and `capability` are what the fast path reads, any
-//! thread without a lock, and `heat` what it counts; `board` joins them and `access` uses them; `recent` keeps
-//! operations from being executed twice; `fast_path`, `slow_path` with `messages`, and `extend_path` execute requests,
-//! and `reply` composes answers; `allocation` with `allocator`, `range`, `pool` with `quarantine`, `spaces` with
-//! `lease_clock`, `unlinking`, `migration`, `adoption`, `transfers` and `usage` are parts of the slow path, with one
-//! owner. `source` says who shares what is bounded, `accounts` what each has and does, and `limits` how much it may.
+//! Files: `address` has the numbers; `page_table`, `moved`, `returned`, `lives` and `capability` are what the fast path
+//! reads, any thread without a lock, and `heat` what it counts; `board` joins them and `access` uses them; `recent`
+//! keeps operations from being executed twice; `fast_path`, `slow_path` with `messages`, and `extend_path` execute
+//! requests, and `reply` composes answers; `allocation` with `allocator`, `range`, `pool` with `quarantine`, `spaces`
+//! with `lease_clock`, `unlinking`, `migration`, `adoption`, `transfers` and `usage` are parts of the slow path, with
+//! one owner. `source` says who shares what is bounded, `accounts` what each has and does, and `limits` how much it
+//! may.
 //!
 //! Invariants: a page has at most one slot, and a physical page is in at most one entry, or free; memory is given to
 //! another page only after every data thread has let go of it, and zeroed; a request that is refused has changed
@@ -48,6 +49,7 @@ mod quarantine;
 mod range;
 mod recent;
 mod reply;
+mod returned;
 mod slow_path;
 mod source;
 mod spaces;

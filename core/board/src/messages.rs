@@ -191,6 +191,7 @@ impl SlowPath {
                 if u64::from(header.length) > DISCARD_BYTES_MAX.max(self.board.config.page_size.bytes()) {
                     return Err(ErrorCode::BadLength);
                 }
+                self.is_not_before_return(pid, header)?;
                 self.discard(pid, header.address, u64::from(header.length), shell)?;
             }
             Kind::Adopt => {
@@ -203,6 +204,7 @@ impl SlowPath {
             }
             Kind::Free => {
                 let pid = self.check(header, Rights::Owner, now)?;
+                self.is_not_before_return(pid, header)?;
                 self.begin_free(pid, header.address, Some(header))?.result()?;
             }
             _ => {
@@ -211,6 +213,12 @@ impl SlowPath {
             }
         }
         Ok(Outcome::Done)
+    }
+
+    /// That a request was not sent before its region came back; it would undo what was done since.
+    fn is_not_before_return(&self, pid: Pid, header: &Header) -> Result<(), ErrorCode> {
+        let is_before = self.board.returned.is_before(pid, header.address, header.time);
+        if is_before { Err(ErrorCode::TooOld) } else { Ok(()) }
     }
 
     /// The address space that a request is for, if it is one of this node and the capability suffices.

@@ -21,6 +21,7 @@ use crate::lives::{Life, Lives};
 use crate::moved::{ClosedRanges, MovedRanges};
 use crate::page_table::PageTable;
 use crate::recent::NodeTime;
+use crate::returned::Returned;
 use crate::slow_path::SlowPath;
 use crate::spaces::SpaceLimits;
 
@@ -96,6 +97,7 @@ pub struct NodeCore {
     pub(crate) config: Config,
     pub(crate) table: Arc<PageTable>,
     pub(crate) moved: Arc<MovedRanges>,
+    pub(crate) returned: Returned,
     pub(crate) capabilities: Capabilities,
     pub(crate) lives: Arc<Lives>,
     pub(crate) heat: Heat,
@@ -135,6 +137,7 @@ impl NodeCore {
             config: config.clone(),
             table: Arc::new(PageTable::new(config.pages, config.seed)),
             moved,
+            returned: Returned::new(region_bytes.ilog2()),
             capabilities: Capabilities::new(config.key.clone()),
             // Of clients, and as many of the shell.
             lives: Arc::new(Lives::new(config.spaces.spaces_max.saturating_mul(2))),
@@ -205,7 +208,8 @@ impl NodeCore {
     /// Bytes of the page table and of what else does not grow with the number of clients.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.table.bytes() + self.moved.bytes() + self.lives.bytes() + self.heat.bytes() + self.accounts.bytes()
+        let of_regions = self.moved.bytes() + self.returned.bytes() + self.heat.bytes();
+        self.table.bytes() + of_regions + self.lives.bytes() + self.accounts.bytes()
     }
 
     /// Which address space, in which of its lives, a request has the right to use as it `needs`: nothing was done in it

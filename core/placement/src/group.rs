@@ -250,10 +250,11 @@ impl Controller {
         }
     }
 
-    /// Nodes that have places of the group already: as the owner says, and as the records do, which know of moves.
+    /// Nodes that have places of the group already, as the records say. An owner names others too, that are silent or
+    /// slow: they are kept apart from, and say nothing of where a failure would hurt.
     fn beside(&self, pid: Pid, wanted: &PlacesWanted) -> Vec<NodeId> {
         let known = wanted.group.map(|group| self.nodes_of_group(pid, group, None)).unwrap_or_default();
-        wanted.apart.iter().copied().chain(known).collect::<BTreeSet<_>>().into_iter().collect()
+        known.into_iter().collect()
     }
 
     /// How many places the group of a request has when none is missing: as many as its first request has asked for. One

@@ -178,11 +178,13 @@ impl Health {
         }
     }
 
-    /// Somebody else says that the node is there and has what is to be asked for. What it was silent before does not
-    /// count any more: nobody may have asked it since.
-    pub fn wait_anew(&self) {
-        self.silence.store(0, Ordering::Release);
-        self.advance(Event::Heard);
+    /// Somebody else says that the node is there and has what is to be asked for. That it was silent once does not
+    /// count any more, unless it is being waited for.
+    pub fn wait_anew(&self, now: Nanos) {
+        if now.saturating_sub(self.last_waited()) >= SUSPECT_AFTER {
+            self.silence.store(0, Ordering::Release);
+            self.advance(Event::Heard);
+        }
     }
 
     /// A queue pair waits for the node, and a poll of it at `now` has brought nothing. It takes what has arrived first,
@@ -323,12 +325,15 @@ mod tests {
         let health = Health::default();
         let now = wait(&health, START, 1_100 * MS, MS);
         assert_eq!(health.judge(Others::Heard), State::Silent);
-        health.wait_anew();
+        health.wait_anew(now + 10 * MS);
+        assert_eq!(health.judge(Others::Heard), State::Silent, "it is waited for");
+        let now = now + 200 * MS;
+        health.wait_anew(now);
         assert_eq!((health.judge(Others::Heard), health.silence(), health.last_heard()), (State::Up, 0, 0));
-        wait(&health, now, 1_100 * MS, MS);
+        let now = wait(&health, now, 1_100 * MS, MS);
         assert_eq!(health.judge(Others::Heard), State::Silent);
         health.lose();
-        health.wait_anew();
+        health.wait_anew(now + 200 * MS);
         assert_eq!(health.state(), State::Lost);
     }
 

@@ -25,8 +25,8 @@ pub const FACTOR: u64 = 4;
 pub const WINDOW: Nanos = 200_000_000;
 /// Windows one after another in which a node is late until it is left.
 pub const WINDOWS: u8 = 3;
-/// How long one may last, where few writes end: after a longer one they begin anew. For as long a window says how a node
-/// is.
+/// How long one may last, where few writes end: after a longer one they begin anew. For as long a window says how a
+/// node is.
 const WINDOWS_WITHIN: Nanos = 10 * WINDOW;
 /// Writes of a window that say something.
 pub const WRITES_MIN: u64 = 8;

@@ -165,7 +165,7 @@ impl LaneQueue {
     /// Sends what was posted and takes what has arrived; ends are there to be taken then. If it `is_over`, nothing is
     /// sent any more, and everything ends.
     pub(crate) fn poll(&mut self, now: Nanos, is_over: impl FnOnce() -> bool) {
-        if self.outstanding() == 0 && self.lane.idle() && now < self.idle_look_at {
+        if self.outstanding() == 0 && now < self.idle_look_at {
             return;
         }
         self.idle_look_at = now + IDLE_LOOK_INTERVAL;
@@ -218,11 +218,6 @@ impl LaneQueue {
     /// Whether the node owes nothing, not even its word that what was given up will not land.
     pub(crate) fn owes_nothing(&self) -> bool {
         self.lane.idle()
-    }
-
-    /// Bytes that have come of the node.
-    pub(crate) fn received_bytes(&self) -> u64 {
-        self.lane.stats().received_bytes
     }
 
     /// As [`QueuePair::outstanding`].

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 use yonder_board::{Departure, MovedAllocation, Pid};
 use yonder_wire::{
-    AdoptRequest, AdoptStage, AdoptedAllocation, AllocateRequest, Backing, ErrorCode, InventoryList, Kind, Permission,
-    Rights,
+    AdoptRequest, AdoptStage, AdoptedAllocation, AllocateRequest, AtomicOperation, Backing, Body, ErrorCode, Header,
+    InventoryList, Kind, Permission, Rights,
 };
 
 use crate::world::{PAGE, SOMEWHERE, Space, World, config};
@@ -19,7 +19,7 @@ fn pid() -> Pid {
 
 /// A node with an address space of a controller.
 fn node() -> (World, Space) {
-    let mut world = World::new(&config(32));
+    let mut world = World::with_regions(&config(32), REGION);
     world.refill(8);
     let space = world.create_named(pid(), 0);
     (world, space)
@@ -152,6 +152,49 @@ fn a_message_of_another_transfer_changes_nothing() {
     assert_eq!(begin_later(&mut world, space, 1), Err(ErrorCode::Busy));
     finish(&mut world, space, 0);
     assert_eq!(world.read(space, REGION, 1), Ok(vec![1]));
+}
+
+/// A write, a word, a discard and a free were on their way when the region went, and arrive when it is here again.
+#[test]
+fn what_was_sent_before_a_region_came_back_changes_nothing() {
+    let (mut world, space) = node();
+    let here = AllocateRequest { bytes: 2 * PAGE, from: REGION, to: 2 * REGION, ..SOMEWHERE };
+    let (address, _) = world.allocate(space, &here).unwrap();
+    let (elsewhere, _) = world.allocate(space, &AllocateRequest { from: 2 * REGION, ..SOMEWHERE }).unwrap();
+    world.write(space, address, &[1]).unwrap();
+    let mut add = [0; 24];
+    AtomicOperation::FetchAdd(1).write_to(&mut add);
+    let late = |world: &mut World| {
+        [(Kind::Write, 1), (Kind::Atomic, 24), (Kind::Discard, PAGE as usize), (Kind::Free, 0)]
+            .map(|(kind, length)| world.request(kind, space, address, length))
+    };
+    let (before, beside) = (late(&mut world), world.request(Kind::Write, space, elsewhere, 1));
+    let Ok(Departure::Begun(moving)) = world.slow.depart(pid(), TRANSFER, (REGION, 2 * REGION), &mut world.upkeep)
+    else {
+        panic!("it cannot move")
+    };
+    world.slow.finish_move(moving);
+    let list = InventoryList::new([allocation(FIRST_PAGE, 2)], [FIRST_PAGE]).unwrap();
+    adopt(&mut world, space, 0, &later(1, AdoptStage::Begin(list.inventory()))).unwrap();
+    let during = late(&mut world);
+    adopt(&mut world, space, REGION, &later(1, AdoptStage::Fill(&[7]))).unwrap();
+    finish(&mut world, space, 1);
+    let payload = |header: &Header| match header.kind {
+        Kind::Write => vec![2],
+        Kind::Atomic => add.to_vec(),
+        _ => vec![],
+    };
+    for header in &before {
+        for header in [*header, world.retry(header)] {
+            let code = world.send(&header, &payload(&header)).0.code;
+            assert_eq!(code, ErrorCode::TooOld, "{:?}", header.kind);
+        }
+    }
+    assert_eq!(world.send(&beside, &[2]).0.code, ErrorCode::None, "it did not move");
+    assert_eq!(world.read(space, address, 1), Ok(vec![7]));
+    for header in &during {
+        assert_eq!(world.send(header, &payload(header)).0.code, ErrorCode::None, "{:?}", header.kind);
+    }
 }
 
 #[test]

@@ -83,9 +83,27 @@ fn places_are_in_different_domains_where_there_are_some() {
     let racks: std::collections::BTreeSet<u64> = places.iter().map(|(_, node)| rack(*node)).collect();
     assert_eq!(racks.len(), 3, "{places:?}");
     // Away from those that it has.
-    let apart = vec![NodeId(1), NodeId(4)];
-    let (_, places) = scene.group(pid, PlacesWanted { apart, ..wanted(1) });
-    assert_eq!(places[0].1, 3);
+    let (group, has) = scene.group(pid, wanted(2));
+    let (_, places) = scene.group(pid, PlacesWanted { group: Some(group), ..wanted(1) });
+    let racks: std::collections::BTreeSet<u64> = has.iter().chain(&places).map(|(_, node)| rack(*node)).collect();
+    assert_eq!(racks.len(), 3, "{places:?} beside {has:?}");
+}
+
+/// Nodes that are silent or slow are kept apart from, and a rack in which there are some is as good as another.
+#[test]
+fn nodes_that_are_not_to_be_used_make_no_rack_worse() {
+    let (mut scene, pid) = scene(8, &["rack=a", "rack=a", "rack=b", "rack=b", "rack=b", "rack=b"]);
+    let is_b = |node: u64| node > 2;
+    let (group, places) = scene.group(pid, wanted(2));
+    let (gone, stays) = if is_b(places[0].1) { (places[0], places[1]) } else { (places[1], places[0]) };
+    assert!(is_b(gone.1) && !is_b(stays.1), "{places:?}");
+    scene.give_up(pid, gone.0);
+    let slow = (3..=6).filter(|node| *node != gone.1).take(2);
+    let apart: Vec<NodeId> = [stays.1, gone.1].into_iter().chain(slow).map(NodeId).collect();
+    let (_, found) = scene.group(pid, PlacesWanted { group: Some(group), apart: apart.clone(), ..wanted(1) });
+    assert!(is_b(found[0].1), "both places are in one rack: {found:?} beside {stays:?}");
+    let (_, found) = scene.group(pid, PlacesWanted { apart, ..wanted(2) });
+    assert!(is_b(found[0].1) != is_b(found[1].1), "{found:?}");
 }
 
 #[test]

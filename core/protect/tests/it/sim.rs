@@ -53,8 +53,10 @@ enum Sabotage {
     MovedIsServed,
     /// A region is written while it moves.
     OpenWhileMoving,
-    /// A write that was cancelled is taken for settled when its place has moved.
-    SettledByMove,
+    /// A write that was cancelled is taken for settled when its place is said to have moved.
+    SettledByWord,
+    /// Regions that come back take what was sent before.
+    NothingIsTooOld,
     /// Places that nobody uses are not asked whether they are there.
     QuietPlacesAreNotAsked,
     /// A node that a place moves to is as silent as it was.
@@ -156,7 +158,7 @@ fn what_counts_is_what_was_acknowledged_and_all_is_mended() {
 }
 
 /// What is broken. Other rules are broken in `words`, and in the models of the crate.
-const BREACHES: [Breach; 27] = [
+const BREACHES: [Breach; 28] = [
     Breach::Rule(Rule::EndedWriteIsCurrentOnly),
     Breach::Rule(Rule::UnsettledIsRemembered),
     Breach::Rule(Rule::UnsettledIsLeftOut),
@@ -181,7 +183,8 @@ const BREACHES: [Breach; 27] = [
     Breach::World(Sabotage::MendedShareIsAnother),
     Breach::World(Sabotage::MovedIsServed),
     Breach::World(Sabotage::OpenWhileMoving),
-    Breach::World(Sabotage::SettledByMove),
+    Breach::World(Sabotage::SettledByWord),
+    Breach::World(Sabotage::NothingIsTooOld),
     Breach::World(Sabotage::QuietPlacesAreNotAsked),
     Breach::World(Sabotage::OldSilenceCounts),
 ];

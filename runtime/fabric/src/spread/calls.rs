@@ -3,12 +3,12 @@
 use std::ops::Range;
 use std::time::{Duration, Instant};
 
-use yonder_protect::{Cause, Slot};
+use yonder_protect::Slot;
 use yonder_wire::Kind;
 
 use super::Shared;
 use super::group::{Entry, Kept};
-use super::keeper::{Found, find, give_up};
+use super::keeper::{Found, find};
 use super::nodes::{FailedCall, may_have_moved};
 use crate::FabricError;
 use crate::areas::Area;
@@ -51,10 +51,6 @@ impl Shared {
             let node = self.nodes.get(kept.address.node);
             // What is freed is all of the place.
             let span = if kind == Kind::Free { area.table.bytes() } else { bytes };
-            self.await_elsewhere(area, kept, start, span)?;
-            if area.table.address(kept.place).is_none() {
-                continue;
-            }
             // What does not answer is not waited for where others have the pages: their words say what they are,
             // whatever is there. But for what was asked before and may still be done: it would undo a later write.
             if has_others && !node.health.state().is_up() && !node.may_still_change(start, span) {
@@ -80,24 +76,15 @@ impl Shared {
     /// more pages, which would undo later writes of those that have shares there.
     pub(super) fn await_aborts(&self, area: &Area<Entry>, bytes: Range<u64>) -> Result<(), FabricError> {
         for kept in area.table.kept().filter(|kept| kept.region.is_some()) {
-            let (start, bytes) = (kept.address.start + bytes.start, bytes.end - bytes.start);
-            self.await_elsewhere(area, kept, start, bytes)?;
+            let node = self.nodes.get(kept.address.node);
+            let ended = node.await_aborts(kept.address.start + bytes.start, bytes.end - bytes.start);
             // What was given up is not asked, nor written.
-            let ended = self.nodes.get(kept.address.node).await_aborts(start, bytes);
-            if ended.is_err() && area.table.address(kept.place).is_some() {
-                return ended;
+            if let Err(error) = ended
+                && area.table.address(kept.place).is_some()
+            {
+                return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });
             }
         }
         Ok(())
-    }
-
-    /// Waits until nothing that was given up may be done where a place was before it moved, for it may move back there.
-    /// Where a node does not say so the place is given up: others take the pages.
-    fn await_elsewhere(&self, area: &Area<Entry>, kept: Kept, start: u64, bytes: u64) -> Result<(), FabricError> {
-        let ended = self.nodes.await_aborts_but(kept.address.node, start, bytes);
-        if ended.is_err() && area.table.group.protection().wanted() > 1 {
-            give_up(self, &area.table, kept.place, Cause::Silent);
-        }
-        if area.table.address(kept.place).is_none() { Ok(()) } else { ended }
     }
 }

@@ -41,6 +41,8 @@ pub(super) struct Entry {
     name: u32,
     /// Slots whose place is doubted.
     doubted: AtomicU8,
+    /// Slots whose place has answered where it is known to be.
+    answered: AtomicU8,
     /// Pages on their way to the file of `backup`.
     late: AtomicU64,
     kept: Mutex<Places>,
@@ -85,6 +87,7 @@ impl Entry {
             share_bytes,
             name,
             doubted: AtomicU8::new(0),
+            answered: AtomicU8::new(0),
             late: AtomicU64::new(0),
             kept: Mutex::default(),
             evacuation: Mutex::default(),
@@ -173,6 +176,7 @@ impl Entry {
     pub(super) fn adopt(&self, slot: Slot, region: Option<u32>, address: Address) -> bool {
         let mut kept = self.lock();
         if !kept.is_released {
+            self.answered.fetch_and(!SlotSet::only(slot).bits(), Ordering::AcqRel);
             let place = self.group.adopt(slot, address.to_bits());
             kept.slots[slot.index()] = Some(Kept { place, region, address });
         }
@@ -188,6 +192,7 @@ impl Entry {
     pub(super) fn relocate(&self, moved: Kept, address: Address) {
         let mut kept = self.lock();
         if let Some(known) = kept.slots[moved.place.slot.index()].as_mut().filter(|known| known.place == moved.place) {
+            self.answered.fetch_and(!SlotSet::only(moved.place.slot).bits(), Ordering::AcqRel);
             self.group.relocate(moved.place, address.to_bits());
             known.address = address;
         }
@@ -213,6 +218,21 @@ impl Entry {
     #[inline]
     pub(super) fn address(&self, place: Place) -> Option<Address> {
         self.group.address(place).map(Address::from_bits)
+    }
+
+    /// A place was asked for at a node, and has done it. Of one that has moved since that says nothing.
+    #[inline]
+    pub(super) fn has_answered_at(&self, slot: Slot, node: NodeIndex) {
+        let known = SlotSet::from_bits(self.answered.load(Ordering::Acquire));
+        let is_there = || self.address(self.group.view().place(slot)).is_some_and(|address| address.node == node);
+        if !known.contains(slot) && is_there() {
+            self.answered.fetch_or(SlotSet::only(slot).bits(), Ordering::AcqRel);
+        }
+    }
+
+    /// Whether a place has answered where it is known to be.
+    pub(super) fn has_answered(&self, slot: Slot) -> bool {
+        SlotSet::from_bits(self.answered.load(Ordering::Acquire)).contains(slot)
     }
 
     /// Places are doubted. True if one of them was not before.

@@ -13,10 +13,11 @@ use yonder_controller::ClientError;
 use yonder_placement::Refusal;
 use yonder_protect::health::State;
 use yonder_protect::laggards::Laggards;
-use yonder_protect::{Cause, GivenUp, Place, Slot, SlotSet, Swept};
+use yonder_protect::{Cause, GivenUp, Slot, SlotSet, Swept};
 use yonder_units::Nanos;
 
 use super::group::{Address, Entry, Kept};
+use super::nodes::NodeIndex;
 use super::placing::Unplaced;
 use super::{Event, Shared};
 use crate::areas::{Area, List};
@@ -51,6 +52,8 @@ pub(super) struct Keeper {
     again: Duration,
     /// Nodes that writes wait for.
     laggards: Laggards,
+    /// Nodes that do not answer, of which the controller was asked about a place in this step.
+    unheard: Vec<NodeIndex>,
     /// Regions that the controller is to be told of: they are not used any more.
     gone: Vec<u32>,
     give_back_at: Nanos,
@@ -95,6 +98,7 @@ impl Default for Keeper {
         Self {
             again: LOOK_AGAIN,
             laggards: Laggards::default(),
+            unheard: Vec::new(),
             gone,
             give_back_at: 0,
             link_at: 0,
@@ -112,6 +116,7 @@ impl Keeper {
         let areas = shared.areas.all();
         let mut is_amiss = false;
         shared.nodes.leave(&mut self.laggards, yonder_clock::now());
+        self.unheard.clear();
         for area in areas.iter() {
             is_amiss |= self.look_at_places(shared, area);
             is_amiss |= evacuate(shared, &area.table);
@@ -135,12 +140,18 @@ impl Keeper {
             if kept.region.is_none() {
                 shared.backup.iter().for_each(|backup| backup.tell_failure());
                 let has_failed = shared.backup.as_ref().is_some_and(|backup| backup.has_failed());
-                is_amiss |= has_failed && give_up(shared, entry, kept.place, Cause::Silent);
+                is_amiss |= has_failed && give_up(shared, entry, kept, Cause::Silent);
                 continue;
             }
-            is_amiss |= match shared.nodes.get(kept.address.node).health.state() {
+            let state = shared.nodes.get(kept.address.node).health.state();
+            if matches!(state, State::Suspect | State::Silent) && !self.unheard.contains(&kept.address.node) {
+                // It may have been drained and ended: one place is enough to know.
+                self.unheard.push(kept.address.node);
+                shared.doubt(entry, kept.place.slot.into());
+            }
+            is_amiss |= match state {
                 State::Lost => self.leave_lost(shared, area, kept),
-                State::Silent => give_up(shared, entry, kept.place, Cause::Silent),
+                State::Silent => give_up(shared, entry, kept, Cause::Silent),
                 State::Up => entry.group.take_back(kept.place),
                 State::Suspect => true,
             };
@@ -155,13 +166,13 @@ impl Keeper {
         let found = if yonder_clock::now() < self.ask_at { Found::Unknown } else { find(shared, area, kept) };
         match found {
             Found::Moved => true,
-            Found::Same | Found::Lost => give_up(shared, &area.table, kept.place, Cause::Lost),
+            Found::Same | Found::Lost => give_up(shared, &area.table, kept, Cause::Lost),
             Found::Unknown => {
                 let now = yonder_clock::now();
                 if now >= self.ask_at {
                     self.ask_at = now + ASK_AGAIN;
                 }
-                give_up(shared, &area.table, kept.place, Cause::Silent);
+                give_up(shared, &area.table, kept, Cause::Silent);
                 true
             }
         }
@@ -173,7 +184,7 @@ impl Keeper {
 
     /// Asks where places are that are doubted. Where nothing has changed they are asked for less and less often.
     fn find_doubted(&mut self, shared: &Arc<Shared>, areas: &List<Entry>) -> bool {
-        let (mut any, mut has_moved) = (false, false);
+        let (mut any, mut left) = (false, Vec::new());
         for area in areas.iter() {
             let entry = &area.table;
             let doubted = entry.take_doubted();
@@ -183,14 +194,20 @@ impl Keeper {
                 any = true;
                 let is_heard = || shared.nodes.get(kept.address.node).health.last_heard() > asked;
                 match find(shared, area, kept) {
-                    Found::Moved => has_moved = true,
+                    Found::Moved => left.push(kept.address.node),
                     // The controller may know more soon.
                     Found::Same | Found::Unknown if !is_heard() => _ = entry.doubt(kept.place.slot.into()),
                     Found::Same | Found::Unknown | Found::Lost => {}
                 }
             }
         }
-        self.again = if has_moved || !any { LOOK_AGAIN } else { (2 * self.again).min(LOOK_AGAIN_MAX) };
+        self.again = if !left.is_empty() || !any { LOOK_AGAIN } else { (2 * self.again).min(LOOK_AGAIN_MAX) };
+        // What was at a node that has ended since has moved too.
+        left.retain(|node| !shared.nodes.get(*node).health.state().is_up());
+        for area in areas.iter().filter(|_| !left.is_empty()) {
+            let is_left = |kept: &Kept| kept.region.is_some() && left.contains(&kept.address.node);
+            area.table.doubt(area.table.kept().filter(is_left).map(|kept| kept.place.slot).collect());
+        }
         any
     }
 
@@ -298,7 +315,7 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
         Ok(location) => location,
         // The node may come back. Where others have its pages it is given up all the same.
         Err(ClusterError::Controller(ClientError::Refused(Refusal::RegionLost { .. }))) => {
-            give_up(shared, entry, kept.place, Cause::Silent);
+            give_up(shared, entry, kept, Cause::Silent);
             return Found::Lost;
         }
         // Controllers that are away come again, and one that was deposed may know less than there is.
@@ -313,16 +330,15 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
     if !is_linked {
         return Found::Unknown;
     }
-    // It may have been silent when it was asked last.
-    shared.nodes.get(node).health.wait_anew();
+    shared.nodes.get(node).health.wait_anew(yonder_clock::now());
     entry.relocate(kept, Address { node, ..kept.address });
     shared.count(Event::Moved);
     Found::Moved
 }
 
 /// Gives a place up. Whether there is something to do for it.
-pub(super) fn give_up(shared: &Shared, entry: &Entry, place: Place, cause: Cause) -> bool {
-    let is_given_up = matches!(entry.group.give_up(place, cause), GivenUp::Leaving | GivenUp::Retiring);
+fn give_up(shared: &Shared, entry: &Entry, kept: Kept, cause: Cause) -> bool {
+    let is_given_up = matches!(entry.group.give_up(kept.place, cause), GivenUp::Leaving | GivenUp::Retiring);
     if is_given_up {
         shared.count(Event::GivenUp);
     }

@@ -3,7 +3,6 @@
 use std::sync::Arc;
 
 use yonder_mapping::Mapping;
-use yonder_protect::health::State;
 use yonder_protect::hedge::DELAY_MAX;
 use yonder_protect::pace::{Answering, hedge_after};
 use yonder_protect::{Place, Slot, SlotSet};
@@ -148,15 +147,9 @@ impl Lanes {
         for node in &self.nodes {
             let link = self.links[usize::from(node.0)].as_mut().expect("it is among those there");
             link.queue.poll(now, || false);
-            let owes_nothing = link.queue.owes_nothing();
-            if !owes_nothing && link.queue.outstanding() == 0 {
-                link.await_word(self.since, now);
-                continue;
-            }
-            link.end_word();
             if link.queue.is_waiting() {
                 link.wait(self.since, now);
-            } else if owes_nothing {
+            } else if link.queue.owes_nothing() {
                 // While the node has not agreed to what was given up, the lane is as silent as before.
                 link.end_silence();
             }
@@ -186,12 +179,6 @@ impl Lanes {
             return self.file.as_ref().is_some_and(FileLink::is_up);
         }
         self.links[usize::from(node.0)].as_ref().is_some_and(|link| link.is_up())
-    }
-
-    /// Whether a node was silent for too long.
-    pub(super) fn is_silent(&self, node: NodeIndex) -> bool {
-        let link = self.links.get(usize::from(node.0)).and_then(Option::as_ref);
-        link.is_some_and(|link| link.node.health.state() == State::Silent)
     }
 
     /// Those of some slots whose nodes answer, and a file that can be used.

@@ -6,7 +6,7 @@
 //! that is back ([`Probe`]).
 
 use std::borrow::Borrow;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use yonder_protect::health::State;
@@ -31,6 +31,8 @@ use crate::{FabricError, Module, PageRead, PageWrite, ReadInto, RemoteAddress, V
 
 /// Pages under way at a time.
 const DEPTH: usize = 16;
+/// Those of them that wait for a file: a disk that stands still keeps no others from nodes.
+const OF_FILE_MAX: usize = DEPTH / 4;
 /// Bytes that are mended in a second, at least and at most: what the program itself moves comes off the most.
 const RATE_FLOOR: u64 = 16 << 20;
 const RATE_CEILING: u64 = 192 << 20;
@@ -46,8 +48,9 @@ const WORDS_PER_STEP: usize = 1 << 14;
 
 /// How often a node is asked that answers others, or is asked nothing: each time of another of its places.
 const PROBE_EACH: Nanos = 1_000_000_000;
-/// More often where it has many: in this time about each place is asked for, which may have moved.
-const PROBE_ALL: Nanos = 30_000_000_000;
+/// More often where it has many: each of them may have moved, and is asked for in about this time, or at this pace.
+const PROBE_ALL: Nanos = 60_000_000_000;
+const PROBE_EACH_MIN: Nanos = 20_000_000;
 /// The same, while another is suspect.
 const PROBE_SOON: Nanos = 50_000_000;
 /// The name of what is asked of a node, behind those of mends.
@@ -55,10 +58,12 @@ const PROBE: u64 = 1 << 62;
 
 /// What is asked of a node to know whether it answers, and has its places still: a page of one, which nobody looks at.
 struct Probe {
-    /// What is asked for.
-    under_way: Option<Arc<Area<Entry>>>,
+    /// What is asked for; memory may be given back meanwhile.
+    under_way: Option<Weak<Area<Entry>>>,
     /// Where the next place is looked for among the areas.
     next_area: usize,
+    /// Places that were found in this round, and in the last.
+    places: [u64; 2],
     next_at: Nanos,
     /// The same, while a node is suspect.
     soon_at: Nanos,
@@ -103,6 +108,12 @@ pub(super) struct Mender {
 
 /// An area, as the plan takes it.
 struct Held(Arc<Area<Entry>>);
+
+impl Probe {
+    fn pause(&self) -> Nanos {
+        (PROBE_ALL / self.places[1].max(1)).clamp(PROBE_EACH_MIN, PROBE_EACH)
+    }
+}
 
 impl Borrow<Group> for Held {
     fn borrow(&self) -> &Group {
@@ -150,7 +161,7 @@ impl Mender {
         self.shared.poll_orphans(now);
         self.probe(now);
         self.give_up_late(now);
-        self.unsettled.settle(&self.lanes, &self.shared);
+        self.unsettled.settle(&self.lanes, self.shared.pid());
         self.measure(now);
         self.bury();
         if now >= self.rest_until {
@@ -172,13 +183,18 @@ impl Mender {
     /// Asks nodes whether they are there.
     fn probe(&mut self, now: Nanos) {
         let list = self.shared.areas.all();
-        let each = PROBE_EACH.min(PROBE_ALL / list.len().max(1) as u64);
         // Whether others are heard decides what the silence of one means.
         let is_any_silent = (0..self.probes.len())
             .any(|node| self.shared.nodes.get(NodeIndex(node.narrow_u16())).health.state() == State::Suspect);
         for node in 0..self.shared.nodes.len() {
             if node == self.probes.len() {
-                self.probes.push(Probe { under_way: None, next_area: 0, next_at: now + each, soon_at: now });
+                self.probes.push(Probe {
+                    under_way: None,
+                    next_area: 0,
+                    places: [0; 2],
+                    next_at: now + PROBE_EACH,
+                    soon_at: now,
+                });
             }
             let (probe, index) = (&mut self.probes[node], NodeIndex(node.narrow_u16()));
             let health = &self.shared.nodes.get(index).health;
@@ -186,28 +202,38 @@ impl Mender {
             if probe.under_way.is_some() || !is_due || health.state() == State::Lost {
                 continue;
             }
-            (probe.next_at, probe.soon_at) = (now + each, now + PROBE_SOON);
-            let mut areas = (0..list.len()).map(|step| (probe.next_area + step) % list.len());
+            (probe.next_at, probe.soon_at) = (now + probe.pause(), now + PROBE_SOON);
+            let first = probe.next_area;
+            let mut areas = (first..list.len()).chain(0..first.min(list.len()));
             let found = areas.find_map(|at| list[at].table.address_at(index).map(|address| (at, address)));
             if let Some((at, address)) = found {
+                if at < first {
+                    probe.places = [0, probe.places[0]];
+                }
+                probe.places[0] += 1;
                 probe.next_area = at + 1;
                 let into = ReadInto::Frame(self.shares.frame(DEPTH, Slot::new(0)));
                 let read = PageRead { from: RemoteAddress(address.start), into, vector: Vector::WHOLE };
                 let posted = self.lanes.post(index, WorkId(PROBE + node as u64), Posted::Read(read), now);
-                probe.under_way = (posted == Some(Ok(()))).then(|| Arc::clone(&list[at]));
+                probe.under_way = (posted == Some(Ok(()))).then(|| Arc::downgrade(&list[at]));
             }
         }
     }
 
     /// A node has answered, or is out of reach: what it no longer has is asked for at the controller.
     fn end_probe(&mut self, node: NodeIndex, end: End) {
-        let asked = self.probes[usize::from(node.0)].under_way.take();
+        let asked = self.probes[usize::from(node.0)].under_way.take().and_then(|area| area.upgrade());
         let doubt = |area: &Area<Entry>| {
             let slots = area.table.kept().filter(|kept| kept.address.node == node).map(|kept| kept.place.slot);
             self.shared.doubt(&area.table, slots.collect());
         };
         match end {
-            End::Done => {}
+            End::Done => {
+                if let Some(area) = asked {
+                    let kept = area.table.kept().filter(|kept| kept.address.node == node);
+                    kept.for_each(|kept| area.table.has_answered_at(kept.place.slot, node));
+                }
+            }
             End::Refused(ErrorCode::Moved | ErrorCode::BadAddress) => asked.iter().for_each(|area| doubt(area)),
             End::Refused(_) | End::Unknown => self.shared.areas.all().iter().for_each(|area| doubt(area)),
         }
@@ -239,11 +265,14 @@ impl Mender {
             return false;
         }
         let (lanes, groups) = (&self.lanes, &self.groups);
+        let of_file = self.under_way.iter().flatten().filter(|mend| mend.ticket.to().slot == backup::SLOT).count();
         let up = |group: usize| {
             let entry = &groups[group].0.table;
             let view = entry.group.view();
+            let up = lanes.up(entry, view.readable(), |slot| view.place(slot));
+            let up = if of_file < OF_FILE_MAX { up } else { up - lanes.of_file(view.live()) };
             // A file that has failed is read still for what it alone has.
-            lanes.up(entry, view.readable(), |slot| view.place(slot)) | lanes.of_file(view.retiring())
+            up | lanes.of_file(view.retiring())
         };
         match self.plan.next(groups, up, WORDS_PER_STEP) {
             Next::Job(job) => {

@@ -154,7 +154,7 @@ impl Shared {
     /// Looks whether what queue pairs have left may still land.
     fn poll_orphans(&self, now: Nanos) {
         let mut orphans = self.orphans.lock().unwrap_or_else(PoisonError::into_inner);
-        orphans.retain_mut(|orphan| orphan.poll(now, self));
+        orphans.retain_mut(|orphan| orphan.poll(now, self.pid()));
     }
 
     fn event(&self, event: Event) -> u64 {

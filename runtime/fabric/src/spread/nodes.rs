@@ -54,8 +54,6 @@ pub(super) struct Node {
     /// Its places are moved to other nodes, because writes wait for it.
     is_left: AtomicBool,
     control: Mutex<Option<Lane>>,
-    /// A call was given up, and the node may not have said yet that it will not be executed.
-    owes_word: AtomicBool,
 }
 
 /// All nodes that are known.
@@ -75,8 +73,6 @@ pub(super) struct Link {
     /// Those that the node was not told of yet.
     ended: Ended,
     silence: LaneSilence,
-    /// While only its word is owed that what was given up will not land: what had come of it at the last poll.
-    received: Option<u64>,
     /// To the address space there.
     pub(super) right: Credentials,
 }
@@ -121,7 +117,6 @@ impl Nodes {
             write_busy_until: AtomicU64::new(0),
             is_left: AtomicBool::new(false),
             control: Mutex::default(),
-            owes_word: AtomicBool::new(false),
         }));
         Ok(NodeIndex((list.len() - 1).narrow_u16()))
     }
@@ -200,13 +195,6 @@ impl Nodes {
         }
     }
 
-    /// Waits until no call that was given up may change what is there, at any of them but one.
-    pub(super) fn await_aborts_but(&self, but: NodeIndex, address: u64, bytes: u64) -> Result<(), FabricError> {
-        let others = (0..self.len().narrow_u16()).map(NodeIndex).filter(|index| *index != but);
-        let mut owing = others.map(|index| self.get(index)).filter(|node| node.owes_word.load(Ordering::Acquire));
-        owing.try_for_each(|node| node.await_aborts(address, bytes))
-    }
-
     /// Those that do not answer. One that is not asked any more may be back.
     pub(super) fn silent(&self, now: Nanos) -> Vec<NodeId> {
         let list = self.list.read().unwrap_or_else(PoisonError::into_inner);
@@ -256,7 +244,6 @@ impl Nodes {
                     pace: Pace::default(),
                     ended: Ended::default(),
                     silence: LaneSilence::default(),
-                    received: None,
                     right: node.right,
                     node,
                 }),
@@ -272,22 +259,6 @@ impl Link {
     pub(super) fn wait(&mut self, since: Nanos, now: Nanos) {
         self.silence.wait(since);
         self.node.health.wait(now);
-    }
-
-    /// As [`Link::wait`], where nothing is waited for but the node's word that what was given up will not land. Nobody
-    /// is told when that comes; so it is seen here whether anything has.
-    pub(super) fn await_word(&mut self, since: Nanos, now: Nanos) {
-        let received = self.queue.received_bytes();
-        match self.received.replace(received) {
-            Some(before) if before != received => self.node.health.hear(now),
-            _ => self.wait(since, now),
-        }
-    }
-
-    /// Something else is waited for, or nothing.
-    #[inline]
-    pub(super) fn end_word(&mut self) {
-        self.received = None;
     }
 
     /// It has answered, or nothing is waited for.
@@ -398,9 +369,8 @@ impl Node {
         let Credentials { pid, capability } = self.right;
         let operation = Operation { kind, pid, capability, address, length, body, deadline: Nanos::MAX, token: 0 };
         let called = call(lane, &operation, &[]);
-        match &called {
-            Ok(_) | Err(CallError::Refused(_)) => self.health.hear(yonder_clock::now()),
-            Err(CallError::TimedOut | CallError::Lost) => self.owes_word.store(true, Ordering::Release),
+        if matches!(called, Ok(_) | Err(CallError::Refused(_))) {
+            self.health.hear(yonder_clock::now());
         }
         called.map_err(FailedCall::Call)
     }
@@ -414,12 +384,9 @@ impl Node {
     }
 
     /// Waits until that is not so any more.
-    pub(super) fn await_aborts(&self, address: u64, bytes: u64) -> Result<(), FabricError> {
+    pub(super) fn await_aborts(&self, address: u64, bytes: u64) -> Result<(), CallError> {
         let mut control = lock(&self.control);
-        let Some(lane) = control.as_mut() else { return Ok(()) };
-        let awaited = await_aborts(lane, self.right.pid, address, bytes);
-        self.owes_word.store(!lane.idle(), Ordering::Release);
-        awaited.map_err(|error| FabricError::Unreachable { url: self.url(), cause: error.to_string() })
+        control.as_mut().map_or(Ok(()), |lane| await_aborts(lane, self.right.pid, address, bytes))
     }
 }
 

@@ -3,7 +3,7 @@
 //! It may take a while: a controller has some seconds for an answer. Of the keeper, and of allocations.
 
 use yonder_controller::ClientError;
-use yonder_placement::{NodeId, PlacesWanted, Refusal};
+use yonder_placement::{APART_PER_REQUEST_MAX, NodeId, PlacesWanted, Refusal};
 use yonder_protect::SlotSet;
 use yonder_units::Narrow;
 use yonder_wire::{AllocateRequest, Backing, Body, ErrorCode, Kind, Permission};
@@ -151,8 +151,8 @@ impl Shared {
         let mut apart: Vec<NodeId> = at_nodes.map(|kept| self.nodes.get(kept.address.node).id).collect();
         apart.extend(self.nodes.silent(yonder_clock::now()));
         apart.extend(without);
-        apart.sort_unstable();
-        apart.dedup();
+        // Those that have a place come first, and attempts that fail add others.
+        apart.truncate(APART_PER_REQUEST_MAX - ATTEMPTS_MAX);
         let (_, given) = self.find_places(entry.bytes(), 1, Some(entry.name()), &apart)?;
         let slot = self.of_nodes(entry.group.view().free()).first().expect("only the keeper fills slots");
         match given[..] {

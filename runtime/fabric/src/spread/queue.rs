@@ -20,6 +20,7 @@ use yonder_protect::hedge::Budget;
 use yonder_protect::pace::READS_PER_SAMPLE;
 use yonder_protect::{Landing, Look, Place, Read, ReadNext, ReadStep, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{FrameIndex, Nanos, Narrow};
+use yonder_wire::ErrorCode;
 
 use super::backup::Waits;
 use super::course::{Course, Kind, Operation, Step};
@@ -217,6 +218,9 @@ impl SpreadQueuePair {
         if has_moved || end == End::Unknown {
             self.shared.doubt(entry, slot.into());
         }
+        if end == End::Done {
+            entry.has_answered_at(slot, self.asked_at[usize::from(at)][slot.index()]);
+        }
         let step = match operation.course {
             Course::Read(mut read) => {
                 if end != End::Done && entry.group.read_counts(&read.ticket(), slot) {
@@ -238,8 +242,8 @@ impl SpreadQueuePair {
                     _ => goes_on,
                 }
             }
-            // Where it is by then: the keeper has to ask.
-            Course::Write(write, again) if has_moved => {
+            // Where it is by then: the keeper has to ask. Or the region came here when it was on its way.
+            Course::Write(write, again) if has_moved || end == End::Refused(ErrorCode::TooOld) => {
                 self.begun_at[usize::from(at)] = None;
                 self.again_at[usize::from(at)] = now + AGAIN;
                 Step::On(Course::Write(write, again | slot.into()))
@@ -333,6 +337,10 @@ impl SpreadQueuePair {
                     }
                     let is_anew = is_held_up || self.lanes.wants_file(&operation.at, waits, |slot| write.place(slot));
                     let step = if is_anew { write.abandon() } else { write.look(&entry.group, up) };
+                    if !is_held_up {
+                        // What is not waited for any more was waited for all the same.
+                        self.wrote(at, step.cancel - again, now);
+                    }
                     match self.go_on_writing(at, &operation, (write, again), step, now) {
                         Step::Ended(_) if is_anew => Step::On(Course::Waiting(now)),
                         Step::On(Course::Write(write, again)) if !again.is_empty() => {
@@ -390,7 +398,7 @@ impl QueuePair for SpreadQueuePair {
         if now >= self.look_at && (self.outstanding() > 0 || !self.unsettled.is_empty()) {
             self.look_at = now + LOOK_INTERVAL;
             self.look(now);
-            self.unsettled.settle(&self.lanes, &self.shared);
+            self.unsettled.settle(&self.lanes, self.shared.pid());
         }
         self.operations.hand_out(completions);
     }

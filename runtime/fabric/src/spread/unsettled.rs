@@ -1,15 +1,14 @@
 //! [`Unsettled`]: writes that were given up and may still land, of one queue pair or the mender.
 //!
-//! Nothing else is written to such a page there, until the lane says that the write never will be executed: the lane to
-//! the node that was asked, also after the place has moved, for it may move back while a write is still on its way
-//! there. A node that has fallen silent says nothing: then its place is given up, and others take the pages.
+//! Nothing else is written to such a page there, until the lane says that the write never will be executed: the lane
+//! to the node that was asked. Or the place has moved since, and has answered where it is now: then the region has left
+//! the node, and if it comes back the write is refused there, because it was sent before. That a controller says where
+//! the place is would not be enough: its word may be late, and the place be back already.
 
-use yonder_protect::{Cause, Place};
+use yonder_protect::Place;
 use yonder_units::Nanos;
 
-use super::Shared;
 use super::group::Entry;
-use super::keeper::give_up;
 use super::lanes::Lanes;
 use super::nodes::NodeIndex;
 use crate::RemoteAddress;
@@ -41,11 +40,11 @@ pub(super) struct Orphan {
 
 impl Orphan {
     /// Looks whether something may still land, or is on its way to a file. False if nothing is.
-    pub(super) fn poll(&mut self, now: Nanos, shared: &Shared) -> bool {
+    pub(super) fn poll(&mut self, now: Nanos, pid: u32) -> bool {
         self.lanes.poll(now);
         // Nobody waits for them; but what is on its way to a file ends here.
         while self.lanes.take_ended(now).is_some() {}
-        self.unsettled.settle(&self.lanes, shared);
+        self.unsettled.settle(&self.lanes, pid);
         !self.unsettled.is_empty() || self.lanes.has_late()
     }
 }
@@ -71,10 +70,10 @@ impl Unsettled {
 
     /// Forgets what never will land any more, and tells the pages so. Looks at some of them: to ask a lane takes as
     /// long as it has operations.
-    pub(super) fn settle(&mut self, lanes: &Lanes, shared: &Shared) {
+    pub(super) fn settle(&mut self, lanes: &Lanes, pid: u32) {
         for _ in 0..self.list.len().min(LOOKED_AT) {
             self.next = if self.next < self.list.len() { self.next } else { 0 };
-            if may_land(lanes, shared, &self.list[self.next]) {
+            if may_land(lanes, pid, &self.list[self.next]) {
                 self.next += 1;
             } else {
                 self.list.swap_remove(self.next);
@@ -93,17 +92,16 @@ impl Unsettled {
 }
 
 /// Whether a write that was given up may still land at its place. If not, the page is told so.
-fn may_land(lanes: &Lanes, shared: &Shared, withdrawn: &Withdrawn) -> bool {
+fn may_land(lanes: &Lanes, pid: u32, withdrawn: &Withdrawn) -> bool {
     let Withdrawn { at, place, node } = withdrawn;
     let entry = &at.area.table;
     // At a place that was given up nothing is asked.
     let Some(address) = entry.address(*place) else { return false };
     let page = entry.page_at(address, at.page);
-    let may_land = lanes.may_still_write(*node, shared.pid(), page, entry.share_bytes());
+    let is_left_behind = address.node != *node && entry.has_answered(place.slot);
+    let may_land = !is_left_behind && lanes.may_still_write(*node, pid, page, entry.share_bytes());
     if !may_land {
         entry.group.settle(at.page, *place);
-    } else if address.node != *node && lanes.is_silent(*node) {
-        give_up(shared, entry, *place, Cause::Silent);
     }
     may_land
 }

@@ -30,6 +30,7 @@ struct Move {
     from: Location,
     to: Location,
     contents: Contents,
+    begun: u64,
 }
 
 #[derive(Default)]
@@ -62,10 +63,10 @@ impl Controller {
         }
     }
 
-    /// Whether the node that a region is at came back without it.
+    /// Whether the node that a region is at came back without it, or never will.
     pub(super) fn is_gone(&self, region: u64, nodes: &[Node]) -> bool {
         let Location { node, incarnation } = self.regions[&region];
-        nodes[node].incarnation != incarnation
+        nodes[node].incarnation != incarnation || nodes[node].is_gone
     }
 
     /// Whether a region is there, and does not move.
@@ -85,24 +86,24 @@ impl Controller {
     }
 
     /// A region begins to move. Whether it does.
-    pub(super) fn begin(&mut self, region: u64, to: usize, nodes: &mut [Node]) -> bool {
+    pub(super) fn begin(&mut self, region: u64, to: usize, nodes: &mut [Node], now: u64) -> bool {
         let from = self.regions[&region];
         let can_move = is_there(nodes, from) && !nodes[to].is_down && !self.moves.contains_key(&region);
         if can_move {
             let to = Location { node: to, incarnation: nodes[to].incarnation };
             let contents = nodes[from.node].close(region);
-            self.moves.insert(region, Move { from, to, contents });
+            self.moves.insert(region, Move { from, to, contents, begun: now });
         }
         can_move
     }
 
     /// A region has moved, if both nodes are there still. Whether it has.
     pub(super) fn end(&mut self, region: u64, nodes: &mut [Node], sabotage: Option<Sabotage>) -> bool {
-        let Move { from, to, contents } = self.moves.remove(&region).expect("it has begun");
+        let Move { from, to, contents, begun } = self.moves.remove(&region).expect("it has begun");
         let (is_from, is_to) = (is_there(nodes, from), is_there(nodes, to));
         if is_from && is_to {
             nodes[from.node].hand_over(region, sabotage);
-            nodes[to.node].take_over(region, contents);
+            nodes[to.node].take_over(region, contents, begun);
             self.regions.insert(region, to);
             self.before.insert(region, from.node);
         } else if is_from {

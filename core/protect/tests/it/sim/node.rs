@@ -2,7 +2,7 @@
 //!
 //! It executes a request once, however often it arrives, and never after it was aborted. What is for another
 //! incarnation of it, or a region that it does not have, it refuses. While a region moves off it, nothing of it is
-//! read or written.
+//! read or written, and when one comes back what was sent before that is refused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -25,6 +25,8 @@ pub(super) enum Call {
 pub(super) struct Request {
     /// The operation's number: the same in each repetition.
     pub(super) id: u64,
+    /// When it was sent first.
+    pub(super) sent: u64,
     pub(super) pair: usize,
     pub(super) node: usize,
     pub(super) incarnation: u32,
@@ -59,11 +61,15 @@ pub(super) struct Answer {
 pub(super) struct Node {
     pub(super) incarnation: u32,
     pub(super) is_down: bool,
+    /// It never comes back.
+    pub(super) is_gone: bool,
     regions: BTreeMap<u64, Contents>,
     /// What the regions were a while ago.
     old: BTreeMap<u64, Contents>,
     /// Regions that move.
     closed: BTreeSet<u64>,
+    /// When regions came, that were here before or not.
+    came: BTreeMap<u64, u64>,
     /// Writes that were executed, or are never to be: how they were answered.
     ended: BTreeMap<u64, Reply>,
 }
@@ -110,8 +116,9 @@ impl Node {
     }
 
     /// A region has moved here.
-    pub(super) fn take_over(&mut self, region: u64, contents: Contents) {
+    pub(super) fn take_over(&mut self, region: u64, contents: Contents, now: u64) {
         self.regions.insert(region, contents);
+        self.came.insert(region, now);
     }
 
     pub(super) fn execute(&mut self, request: &Request, sabotage: Option<Sabotage>) -> Reply {
@@ -140,7 +147,10 @@ impl Node {
         if let Some(reply) = ended {
             return *reply;
         }
+        let came = self.came.get(&request.region).copied().unwrap_or(0);
+        let is_of_before = request.sent < came && sabotage != Some(Sabotage::NothingIsTooOld);
         let reply = match self.open_region(request.region, sabotage) {
+            Ok(_) if is_of_before => Reply::Moved,
             Ok(contents) => {
                 contents[request.page] = content;
                 Reply::Done

@@ -9,7 +9,7 @@ use yonder_protect::health::Health;
 use yonder_protect::{Group, Place, Protection, SLOTS_MAX, Slot, SlotSet};
 
 use super::node::{Call, Request};
-use super::{Broken, Count, Counts, Sabotage};
+use super::{Broken, Count, Counts, MS, PAGES, Sabotage};
 
 /// A place that was adopted. Its address is its index.
 #[derive(Clone, Copy, Debug)]
@@ -67,8 +67,10 @@ pub(super) struct Owner {
     pub(super) healths: Vec<Health>,
     pub(super) pages: Vec<Page>,
     pub(super) outbox: Vec<Request>,
-    /// A place was given up because its node was silent.
-    pub(super) has_given_up_silent: bool,
+    /// Nodes whose places were given up because they were silent.
+    pub(super) given_up_silent: Vec<usize>,
+    /// Slots whose places have answered where they are known to be.
+    pub(super) answered: SlotSet,
     /// Slots whose places may have moved.
     pub(super) doubted: SlotSet,
     pub(super) sabotage: Option<Sabotage>,
@@ -80,6 +82,26 @@ pub(super) struct Owner {
 }
 
 impl Owner {
+    pub(super) fn new(rng: SmallRng, group: Group<Broken>, sabotage: Option<Sabotage>) -> Self {
+        Self {
+            now: MS,
+            rng,
+            group,
+            places: Vec::new(),
+            healths: Vec::new(),
+            pages: vec![Page::default(); PAGES],
+            outbox: Vec::new(),
+            given_up_silent: Vec::new(),
+            answered: SlotSet::NONE,
+            doubted: SlotSet::NONE,
+            sabotage,
+            counts: Counts::default(),
+            given_up: BTreeSet::new(),
+            next_id: 0,
+            next_content: 0,
+        }
+    }
+
     pub(super) fn id(&mut self) -> u64 {
         self.next_id += 1;
         self.next_id

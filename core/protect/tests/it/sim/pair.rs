@@ -139,8 +139,15 @@ impl Pair {
     /// An operation has ended.
     fn end(&mut self, owner: &mut Owner, operation: Operation, reply: Reply) {
         let page = operation.request.page;
+        let slots = self.slot_of(operation.task);
         if reply == Reply::Moved {
-            owner.doubted |= self.slot_of(operation.task);
+            owner.doubted |= slots;
+        }
+        let is_done = matches!(reply, Reply::Content(_) | Reply::Done) && !matches!(operation.task, Task::Abort(_));
+        let view = owner.group.view();
+        let is_there = |slot: Slot| owner.health_of(view.place(slot)) == Some(operation.health);
+        if is_done && slots.iter().all(is_there) {
+            owner.answered |= slots;
         }
         match operation.task {
             Task::Probe(_) => {}
@@ -282,7 +289,8 @@ impl Pair {
         let Some(address) = owner.group.address(place) else { return false };
         assert!(!owner.given_up.contains(&address), "a place that was given up is asked");
         let PlaceRecord { node, incarnation, region, health } = owner.places[address as usize];
-        let request = Request { id: owner.id(), pair: self.number, node, incarnation, region, page, call };
+        let (id, sent, pair) = (owner.id(), owner.now, self.number);
+        let request = Request { id, sent, pair, node, incarnation, region, page, call };
         self.send(owner, task, request, health);
         true
     }

@@ -20,8 +20,8 @@ pub(super) struct Supervisor {
     healths: BTreeMap<Location, usize>,
     /// Regions that nodes were asked for.
     asked: [bool; NODES_MAX],
-    /// Places that the controller was asked about, and whether their nodes had lost them by then.
-    sought: Vec<(Place, bool)>,
+    /// Places that the controller was asked about, whether their nodes had lost them by then, and when that was.
+    sought: Vec<(Place, bool, u64)>,
     evacuation: Evacuation,
     /// Places that were given up because they had no pages any more.
     evacuated: BTreeSet<u64>,
@@ -102,8 +102,12 @@ impl Supervisor {
             // It may have moved before.
             State::Lost => owner.doubted |= place.slot.into(),
             State::Silent => {
+                // It may have moved before.
+                owner.doubted |= place.slot.into();
                 let given_up = owner.group.give_up(place, Cause::Silent);
-                owner.has_given_up_silent |= matches!(given_up, GivenUp::Leaving | GivenUp::Retiring);
+                if matches!(given_up, GivenUp::Leaving | GivenUp::Retiring) {
+                    owner.given_up_silent.push(owner.places[address as usize].node);
+                }
                 match given_up {
                     GivenUp::Retiring => owner.count(Count::Retired),
                     GivenUp::Kept => owner.count(Count::Kept),
@@ -111,7 +115,8 @@ impl Supervisor {
                 }
             }
             State::Up if owner.group.take_back(place) => owner.count(Count::TakenBack),
-            State::Up | State::Suspect => {}
+            State::Suspect => owner.doubted |= place.slot.into(),
+            State::Up => {}
         }
     }
 
@@ -121,9 +126,9 @@ impl Supervisor {
         let mut sought = Vec::new();
         for (place, address) in self.places.iter().filter(|(place, _)| doubted.contains(place.slot)) {
             let PlaceRecord { region, health, .. } = owner.places[*address as usize];
-            if owner.group.address(*place).is_some() && self.sought.iter().all(|(other, _)| other != place) {
+            if owner.group.address(*place).is_some() && self.sought.iter().all(|(other, ..)| other != place) {
                 let is_lost = owner.healths[health].state() == State::Lost;
-                self.sought.push((*place, is_lost));
+                self.sought.push((*place, is_lost, owner.now));
                 sought.push((*place, region));
             }
         }
@@ -132,15 +137,15 @@ impl Supervisor {
 
     /// The controller has answered, or none has.
     pub(super) fn was_sought(&mut self, owner: &mut Owner, place: Place, found: Found) {
-        let at = self.sought.iter().position(|(sought, _)| *sought == place).expect("it was sought");
-        let (_, is_lost) = self.sought.swap_remove(at);
+        let at = self.sought.iter().position(|(sought, ..)| *sought == place).expect("it was sought");
+        let (_, is_lost, asked) = self.sought.swap_remove(at);
         let Some(address) = owner.group.address(place) else { return };
-        let PlaceRecord { node, incarnation, region, .. } = owner.places[address as usize];
+        let PlaceRecord { node, incarnation, region, health } = owner.places[address as usize];
         match found {
             Found::At(location) if location != (Location { node, incarnation }) => {
                 let health = self.health_at(owner, location);
                 if owner.sabotage != Some(Sabotage::OldSilenceCounts) {
-                    owner.healths[health].wait_anew();
+                    owner.healths[health].wait_anew(owner.now);
                 }
                 let moved = owner.places.len() as u64;
                 owner.places.push(PlaceRecord {
@@ -149,6 +154,7 @@ impl Supervisor {
                     region,
                     health,
                 });
+                owner.answered -= place.slot.into();
                 owner.group.relocate(place, moved);
                 let entry = self.places.iter_mut().find(|(other, _)| *other == place).expect("it was not given up");
                 entry.1 = moved;
@@ -160,6 +166,10 @@ impl Supervisor {
             Found::At(_) | Found::Lost if is_lost => _ = owner.group.give_up(place, Cause::Lost),
             Found::Lost => _ = owner.group.give_up(place, Cause::Silent),
             Found::Unknown if is_lost => _ = owner.group.give_up(place, Cause::Silent),
+            // The controller may know more soon.
+            Found::At(_) | Found::Unknown if owner.healths[health].last_heard() <= asked => {
+                owner.doubted |= place.slot.into();
+            }
             Found::At(_) | Found::Unknown => {}
         }
     }
@@ -207,6 +217,7 @@ impl Supervisor {
         let Some(slot) = owner.group.view().free().first() else { return };
         let address = owner.places.len() as u64;
         owner.places.push(PlaceRecord { node, incarnation, region, health });
+        owner.answered -= slot.into();
         let place = owner.group.adopt(slot, address);
         self.places.push((place, address));
         owner.count(Count::Adopted);

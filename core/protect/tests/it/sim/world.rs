@@ -7,7 +7,7 @@ use std::collections::BinaryHeap;
 
 use rand::rngs::SmallRng;
 use rand::{Rng as _, SeedableRng as _};
-use yonder_protect::{Group, Place, Protection, SlotSet, Word};
+use yonder_protect::{Group, Place, Protection, Word};
 
 use super::controller::{Controller, Found, Location};
 use super::node::{Answer, Node, Request};
@@ -15,7 +15,7 @@ use super::owner::{Owner, Page};
 use super::pair::Pair;
 use super::runs::Role;
 use super::supervisor::Supervisor;
-use super::{Breach, Broken, Count, Counts, MS, NODES_MAX, PAGES, US};
+use super::{Breach, Broken, Count, Counts, MS, NODES_MAX, PAGES, Sabotage, US};
 
 /// How long the program works, and faults happen.
 const WORKING: u64 = 2_500 * MS;
@@ -37,6 +37,8 @@ enum Weather {
     Fair,
     /// Anything.
     Wild,
+    /// Regions move all the time, and the ways to nodes stand still.
+    Restless,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +86,30 @@ fn protection(seed: u64, rng: &mut SmallRng) -> Protection {
     }
 }
 
+/// How a run is to be, and how often regions move.
+fn weather(breach: Option<Breach>, rng: &mut SmallRng) -> (Weather, f64) {
+    let moving = if rng.random_bool(0.6) { rng.random_range(0.0..0.12) } else { 0.0 };
+    let weather = match rng.random_range(0..14) {
+        0 => Weather::Calm,
+        10 => Weather::Placid,
+        1..=5 => Weather::Fair,
+        11.. => Weather::Restless,
+        _ => Weather::Wild,
+    };
+    let weather = match breach {
+        // What it needs is rare elsewhere.
+        Some(Breach::World(Sabotage::SettledByWord | Sabotage::NothingIsTooOld)) => Weather::Restless,
+        _ => weather,
+    };
+    let moving = match weather {
+        Weather::Restless => rng.random_range(0.2..0.6),
+        // A write that follows its place for too long is given up, and counts as written.
+        Weather::Placid => moving / 10.0,
+        _ => moving,
+    };
+    (weather, moving)
+}
+
 pub(super) struct World {
     seed: u64,
     weather: Weather,
@@ -97,8 +123,9 @@ pub(super) struct World {
     polls: Vec<u64>,
     supervisor: Supervisor,
     controller: Controller,
-    /// How often regions move.
+    /// How often regions move, and which has done so last.
     moving: f64,
+    last_moved: Option<u64>,
     events: BinaryHeap<Reverse<(u64, u64)>>,
     pending: std::collections::HashMap<u64, Event>,
     sequence: u64,
@@ -117,16 +144,10 @@ impl World {
         let protection = protection(seed, &mut rng);
         let wanted = protection.wanted();
         let nodes_max = if usize::from(wanted) > NODES_FEW { NODES_MAX } else { NODES_FEW };
-        let moving = if rng.random_bool(0.6) { rng.random_range(0.0..0.12) } else { 0.0 };
+        let (weather, moving) = weather(breach, &mut rng);
         // There is one more than there are places, where a region is to move.
         let nodes_min = usize::from(wanted) + usize::from(moving > 0.0);
         let nodes = rng.random_range(nodes_min.max(3)..=nodes_max.max(nodes_min));
-        let weather = match rng.random_range(0..11) {
-            0 => Weather::Calm,
-            10 => Weather::Placid,
-            1..=5 => Weather::Fair,
-            _ => Weather::Wild,
-        };
         let (rule, sabotage) = match breach {
             Some(Breach::Rule(rule)) => (Some(rule), None),
             Some(Breach::World(sabotage)) => (None, Some(sabotage)),
@@ -136,22 +157,7 @@ impl World {
         let (loss, repetition) = if weather == Weather::Placid { (0.0, repetition) } else { (loss, repetition) };
         let workers = rng.random_range(1..=3);
         let has_other_groups = rng.random_bool(0.5);
-        let owner = Owner {
-            now: MS,
-            rng,
-            group: Group::with_rules(PAGES, protection, Broken(rule)),
-            places: Vec::new(),
-            healths: Vec::new(),
-            pages: vec![Page::default(); PAGES],
-            outbox: Vec::new(),
-            has_given_up_silent: false,
-            doubted: SlotSet::NONE,
-            sabotage,
-            counts: Counts::default(),
-            given_up: Default::default(),
-            next_id: 0,
-            next_content: 0,
-        };
+        let owner = Owner::new(rng, Group::with_rules(PAGES, protection, Broken(rule)), sabotage);
         let roles = (0..workers).map(|_| Role::Worker).chain([Role::Mender]);
         let pairs: Vec<Pair> = roles.enumerate().map(|(number, role)| Pair::new(number, role)).collect();
         let mut world = Self {
@@ -168,6 +174,7 @@ impl World {
             supervisor: Supervisor::new(has_other_groups),
             controller: Controller::default(),
             moving,
+            last_moved: None,
             events: BinaryHeap::new(),
             pending: Default::default(),
             sequence: 0,
@@ -244,6 +251,9 @@ impl World {
                 }
             }
             Event::Fault => self.fault(),
+            Event::Restart(node) if self.may_stay_away(node) && self.owner.chance(0.3) => {
+                self.nodes[node].is_gone = true;
+            }
             Event::Restart(node) => {
                 let has_old = self.owner.chance(0.5);
                 self.nodes[node].restart(has_old);
@@ -255,6 +265,13 @@ impl World {
             }
             Event::Close => self.close(),
         }
+    }
+
+    /// Whether there are enough other nodes, and none of the group's regions is at this one.
+    fn may_stay_away(&self, node: usize) -> bool {
+        let regions = self.supervisor.places(&self.owner).map(|place| place.region);
+        let others = self.nodes.iter().filter(|node| !node.is_down).count();
+        others > usize::from(self.wanted) && !self.controller.uses(node, regions)
     }
 
     fn schedule(&mut self, time: u64, event: Event) {
@@ -353,7 +370,13 @@ impl World {
         }
         for (place, region) in self.supervisor.seek(&mut self.owner) {
             let found = self.controller.find(region, &self.nodes, now);
-            let latency = self.owner.rng.random_range(MS..20 * MS);
+            let slow = match self.weather {
+                Weather::Placid => 0.0,
+                Weather::Restless => 0.8,
+                _ => 0.3,
+            };
+            let longest = if self.owner.chance(slow) { 400 * MS } else { 20 * MS };
+            let latency = self.owner.rng.random_range(MS..longest);
             self.schedule(now + latency, Event::Sought(place, found));
         }
         self.was_whole |= self.supervisor.is_whole(&self.owner, self.wanted);
@@ -363,10 +386,11 @@ impl World {
     }
 
     fn check(&mut self) {
-        let is_of_silence = std::mem::take(&mut self.owner.has_given_up_silent);
-        assert!(!is_of_silence || self.has_failed_lately(), "a place is given up for a silence of long ago");
+        let silent = std::mem::take(&mut self.owner.given_up_silent);
+        let is_of_now = self.has_failed_lately() || silent.iter().all(|node| self.nodes[*node].is_gone);
+        assert!(is_of_now, "a place is given up for a silence of long ago");
         let owner = &self.owner;
-        if self.weather == Weather::Wild {
+        if self.is_wild() {
             return;
         }
         for (number, _) in owner.pages.iter().enumerate().filter(|(_, page)| !page.is_busy && !page.is_dirty) {
@@ -378,6 +402,11 @@ impl World {
         }
         let given_up = owner.counts[Count::GivenUp as usize] + owner.counts[Count::Retired as usize];
         assert!(self.has_node_failed || given_up == 0, "a place is given up and no node has failed");
+    }
+
+    /// Whether more than one thing may fail at a time.
+    fn is_wild(&self) -> bool {
+        matches!(self.weather, Weather::Wild | Weather::Restless)
     }
 
     fn can_be_read(&self, word: Word) -> bool {
@@ -418,7 +447,7 @@ impl World {
             let Page { is_dirty, is_busy, .. } = self.owner.pages[page];
             let word = self.owner.group.look(page);
             // It is gone with all its nodes, and the program makes it anew.
-            let is_lost = self.weather == Weather::Wild && word.is_written() && !self.can_be_read(word);
+            let is_lost = self.is_wild() && word.is_written() && !self.can_be_read(word);
             if !is_busy && (is_dirty || is_lost) {
                 if is_lost && !is_dirty {
                     self.owner.count(Count::Lost);

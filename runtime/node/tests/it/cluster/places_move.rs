@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use yonder_fabric::{Module, Status};
 
-use super::scene::{PAGE, REGION, Scene, stream_node_at, until, url_of};
+use super::scene::{PAGE, REGION, Scene, TIMEOUT, stream_node_at, until, url_of};
 use super::spread::{counter, url};
 use super::stalled_path::StalledPath;
 use crate::end_to_end::testbed::{Client, PAGE as SMALL, page};
@@ -133,6 +133,27 @@ fn a_discard_that_was_given_up_where_a_place_was_undoes_no_later_write() {
         assert_eq!(client.load(page(start, 7)), (Status::Done, 2));
     }
     drop(first);
+}
+
+/// A program rests while a node is drained and then says nothing any more.
+#[test]
+fn places_that_have_moved_before_their_node_fell_silent_are_not_given_up() {
+    let scene = Scene::new(4);
+    let path = StalledPath::new(&scene);
+    let _first = stream_node_at(path.controller.clone(), 8 * ONE_REGION);
+    let _other = stream_node_at(scene.address(), 8 * ONE_REGION);
+    let mut client = Client::new(&format!("{}?copies=2", url(&scene)), 4);
+    let start = client.allocate(3 * PAGES);
+    let pages = || (0..3 * PAGES).step_by(50);
+    pages().for_each(|index| assert_eq!(client.store(page(start, index), 1), Status::Done));
+    let _third = stream_node_at(scene.address(), 8 * ONE_REGION);
+    path.stall(0..1000);
+    scene.client().drain(&path.url, TIMEOUT).unwrap();
+    until("all are found", || {
+        assert_eq!(counter(&client, "spread_places_given_up"), 0);
+        (counter(&client, "spread_moves") == 3).then_some(())
+    });
+    pages().for_each(|index| assert_eq!(client.load(page(start, index)), (Status::Done, 1)));
 }
 
 /// A node whose memory runs low gives one region away, and stays. Nobody looks at what is there.

@@ -1,8 +1,7 @@
 //! The writes of a [`Pair`].
 
-use yonder_protect::health::State;
 use yonder_protect::pace::Answering;
-use yonder_protect::{Cause, Extent, Place, SlotSet, Write, WriteEnd, WriteNext, WriteStep};
+use yonder_protect::{Extent, Place, SlotSet, Write, WriteEnd, WriteNext, WriteStep};
 
 use super::super::node::{Call, Reply, Request};
 use super::super::owner::Owner;
@@ -92,21 +91,18 @@ impl Pair {
         self.send(owner, Task::Abort(place), request, operation.health);
     }
 
-    /// Looks at writes that were cancelled where the place was before it moved.
+    /// Writes that were cancelled where a place was before it moved have settled once it has answered elsewhere: the
+    /// region has left that node, and when it comes back they are too old.
     pub(super) fn leave_behind(&mut self, owner: &mut Owner) {
-        let elsewhere = self.operations.values().filter_map(|operation| {
-            let Task::Abort(place) = operation.task else { return None };
-            let health = owner.health_of(place)?;
-            (health != operation.health).then_some((operation.request, operation.health, place))
+        let is_believed = owner.sabotage == Some(Sabotage::SettledByWord);
+        let left_behind = self.operations.values().filter(|operation| {
+            let Task::Abort(place) = operation.task else { return false };
+            let is_elsewhere = owner.health_of(place).is_some_and(|health| health != operation.health);
+            is_elsewhere && (is_believed || owner.answered.contains(place.slot))
         });
-        for (request, health, place) in elsewhere.collect::<Vec<_>>() {
-            if owner.sabotage == Some(Sabotage::SettledByMove) {
-                let operation = self.operations.remove(&request.id).expect("it is under way");
-                self.end(owner, operation, Reply::Done);
-            } else if owner.healths[health].state() == State::Silent {
-                // The node may not be heard again for ever, and the region may move there again: others take the pages.
-                owner.group.give_up(place, Cause::Silent);
-            }
+        for id in left_behind.map(|operation| operation.request.id).collect::<Vec<_>>() {
+            let operation = self.operations.remove(&id).expect("it is under way");
+            self.end(owner, operation, Reply::Done);
         }
     }
 

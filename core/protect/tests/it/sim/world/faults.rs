@@ -12,7 +12,7 @@ use super::{Event, Link, NODES_FEW, Weather, World};
 const LATELY: u64 = 300 * MS;
 
 impl World {
-    /// A region moves to a node that has none of the group's, now and then: to where it was before, more often than not.
+    /// A region moves to a node that has none of the group's, now and then: more often than not to where it was before.
     pub(super) fn move_region(&mut self) {
         let now = self.owner.now;
         if self.is_closing || self.controller.is_away(now) || !self.owner.chance(self.moving) {
@@ -22,25 +22,29 @@ impl World {
         if regions.is_empty() {
             return;
         }
-        let region = regions[self.owner.rng.random_range(0..regions.len())];
+        let last = self.last_moved.filter(|region| regions.contains(region) && self.owner.chance(0.5));
+        let region = last.unwrap_or_else(|| regions[self.owner.rng.random_range(0..regions.len())]);
         let any = self.owner.rng.random_range(0..self.nodes.len());
-        let before = self.controller.before(region).filter(|_| self.owner.chance(0.6));
+        let before = self.controller.before(region).filter(|_| self.owner.chance(0.8));
         let to = before.unwrap_or(any);
         let is_free = !self.controller.uses(to, regions) && !self.supervisor.has_asked(to);
-        if is_free && self.controller.begin(region, to, &mut self.nodes) {
-            let span = self.owner.rng.random_range(MS..60 * MS);
+        if is_free && self.controller.begin(region, to, &mut self.nodes, now) {
+            let longest = if self.owner.chance(0.5) { 60 * MS } else { 3 * MS };
+            let span = self.owner.rng.random_range(MS..longest);
+            self.last_moved = Some(region);
             self.schedule(now + span, Event::Moved(region));
         }
     }
 
     pub(super) fn fault(&mut self) {
         let now = self.owner.now;
-        let next = self.owner.rng.random_range(50 * MS..400 * MS);
+        let longest = if self.weather == Weather::Restless { 20 * MS } else { 350 * MS };
+        let next = 40 * MS + self.owner.rng.random_range(0..longest);
         if self.is_closing {
             return;
         }
         self.schedule(now + next, Event::Fault);
-        let is_fair = self.weather != Weather::Wild;
+        let is_fair = !self.is_wild();
         let waits = is_fair && self.weather != Weather::Calm;
         if waits && !(self.is_calm_now() && self.supervisor.is_whole(&self.owner, self.wanted)) {
             return;
@@ -48,14 +52,15 @@ impl World {
         let node = self.victim();
         let short = self.owner.rng.random_range(5 * MS..300 * MS);
         let long = self.owner.rng.random_range(5 * MS..2_500 * MS);
-        let span = if self.owner.chance(0.5) { short } else { long };
+        let is_long = self.owner.chance(if self.weather == Weather::Restless { 0.9 } else { 0.5 });
+        let span = if is_long { long } else { short };
         if self.weather == Weather::Placid {
             return;
         }
-        let kind = if self.weather == Weather::Calm {
-            self.owner.rng.random_range(0..2)
-        } else {
-            self.owner.rng.random_range(0..6)
+        let kind = match self.weather {
+            Weather::Calm => self.owner.rng.random_range(0..2),
+            Weather::Restless => 2 + usize::from(self.owner.chance(0.9)),
+            _ => self.owner.rng.random_range(0..6),
         };
         let last = |until: &mut u64| *until = (*until).max(now + span);
         match kind {
@@ -78,7 +83,7 @@ impl World {
     pub(super) fn has_failed_lately(&self) -> bool {
         let is_lately = |end: u64| end + LATELY >= self.owner.now;
         let was_cut_off = |link: &Link| is_lately(link.stalled_until.max(link.cut_until));
-        let is_any_down = self.nodes.iter().any(|node| node.is_down);
+        let is_any_down = self.nodes.iter().any(|node| node.is_down && !node.is_gone);
         is_any_down || is_lately(self.program_stopped_until) || self.links.iter().any(was_cut_off)
     }
 
@@ -98,7 +103,7 @@ impl World {
         is_program_calm
             && self.is_noticed()
             && self.links.iter().all(is_calm)
-            && self.nodes.iter().all(|node| !node.is_down)
+            && self.nodes.iter().all(|node| !node.is_down || node.is_gone)
     }
 
     /// Whether all places are where the program takes them to be: what came back, or has moved, is noticed when it is
