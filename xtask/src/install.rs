@@ -37,8 +37,8 @@ pub(crate) struct Wish {
 
 /// What cargo has made.
 #[derive(Clone, PartialEq, Eq, Debug)]
-struct Built {
-    command: PathBuf,
+pub(crate) struct Built {
+    pub(crate) command: PathBuf,
     preloaded: PathBuf,
     shared: PathBuf,
     archive: PathBuf,
@@ -47,7 +47,7 @@ struct Built {
 
 /// Permissions of an installed file.
 #[derive(Clone, Copy)]
-enum Use {
+pub(crate) enum Use {
     Run,
     Read,
 }
@@ -79,7 +79,7 @@ pub(crate) fn run(root: &Path, wish: &Wish) -> Result<(), String> {
         Some(folder) => Built::in_folder(root, folder)?,
         None => Built::new(root)?,
     };
-    for path in install(root, &built, &wish.prefix, env!("CARGO_PKG_VERSION"))? {
+    for path in install(root, &built, &Places::at(&wish.prefix), env!("CARGO_PKG_VERSION"))? {
         println!("installed {}", path.display());
     }
     let pkgconfig = wish.prefix.join("lib/pkgconfig");
@@ -113,7 +113,7 @@ fn guide_target(name: &str) -> String {
 
 impl Built {
     /// Builds for release, and asks cargo where what it has made is.
-    fn new(root: &Path) -> Result<Self, String> {
+    pub(crate) fn new(root: &Path) -> Result<Self, String> {
         let guides = guides(root)?;
         let build = ["build", "--release", "--package=yonder-cli", "--features=yonder-cli/etcd"];
         let mut command = cargo(root, &build);
@@ -140,7 +140,7 @@ impl Built {
     }
 
     /// What is in a folder of cargo's, such as `target/release`.
-    fn in_folder(root: &Path, folder: &Path) -> Result<Self, String> {
+    pub(crate) fn in_folder(root: &Path, folder: &Path) -> Result<Self, String> {
         let find = |names: [&str; 2]| -> Result<PathBuf, String> {
             let mut paths = names.into_iter().map(|name| folder.join(name));
             paths.find(|path| path.is_file()).ok_or_else(|| {
@@ -166,17 +166,37 @@ impl Built {
     }
 }
 
+/// Where things are put, and where they will be.
+pub(crate) struct Places {
+    /// As files name it.
+    prefix: PathBuf,
+    /// In which they are written.
+    folder: PathBuf,
+}
+
+impl Places {
+    fn at(prefix: &Path) -> Self {
+        Self { prefix: prefix.to_owned(), folder: prefix.to_owned() }
+    }
+
+    /// Below a folder that will be the root of a file system.
+    pub(crate) fn below(root: &Path, prefix: &str) -> Self {
+        Self { prefix: prefix.into(), folder: root.join(prefix.trim_start_matches('/')) }
+    }
+}
+
 /// Puts everything into its place, and returns the places.
-fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<Vec<PathBuf>, String> {
+pub(crate) fn install(root: &Path, built: &Built, places: &Places, version: &str) -> Result<Vec<PathBuf>, String> {
+    let Places { prefix: named, folder: prefix } = places;
     let template = root.join(INTERFACE).join("yonder.pc.in");
     let headers = root.join(INTERFACE).join("include");
     let filled_in = |template: &Path| -> Result<String, String> {
-        let text = String::from_utf8_lossy(&read(template)?).replace("@PREFIX@", &prefix.to_string_lossy());
+        let text = String::from_utf8_lossy(&read(template)?).replace("@PREFIX@", &named.to_string_lossy());
         Ok(text.replace("@VERSION@", version))
     };
     let real = format!("libyonder.so.{version}");
     let soname = format!("libyonder.so.{ABI_VERSION}");
-    let mut places = vec![
+    let mut made = vec![
         place(&read(&built.command)?, prefix.join("bin/yonder"), Use::Run)?,
         place(&read(&built.preloaded)?, prefix.join("lib/yonder/libyonder_preload.so"), Use::Run)?,
         place(&read(&built.shared)?, prefix.join("lib").join(&real), Use::Run)?,
@@ -190,22 +210,22 @@ fn install(root: &Path, built: &Built, prefix: &Path, version: &str) -> Result<V
     ];
     for name in SERVICE_NAMES {
         let service = filled_in(&root.join(SERVICES).join(name))?;
-        places.push(place(service.as_bytes(), prefix.join("lib/systemd/system").join(name), Use::Read)?);
+        made.push(place(service.as_bytes(), prefix.join("lib/systemd/system").join(name), Use::Read)?);
     }
     // `yonder run` looks for guides in the folder of what it preloads.
     for guide in &built.guides {
         let file = guide.file_name().expect("what was built has a name");
-        places.push(place(&read(guide)?, prefix.join("lib/yonder").join(file), Use::Run)?);
+        made.push(place(&read(guide)?, prefix.join("lib/yonder").join(file), Use::Run)?);
     }
-    Ok(places)
+    Ok(made)
 }
 
-fn read(path: &Path) -> Result<Vec<u8>, String> {
+pub(crate) fn read(path: &Path) -> Result<Vec<u8>, String> {
     fs::read(path).map_err(|error| format!("'{}' cannot be read: {error}", path.display()))
 }
 
 /// Writes a file.
-fn place(content: &[u8], path: PathBuf, purpose: Use) -> Result<PathBuf, String> {
+pub(crate) fn place(content: &[u8], path: PathBuf, purpose: Use) -> Result<PathBuf, String> {
     let mode = match purpose {
         Use::Run => 0o755,
         Use::Read => 0o644,
@@ -282,7 +302,7 @@ mod tests {
         let to = Scratch::new().with(&[("lib/.libyonder.a.new", "of an interrupted run"), ("bin/yonder", "old")]);
         let built = Built::in_folder(&root, from.0.path()).unwrap();
         for _ in 0..2 {
-            let installed = install(&root, &built, to.0.path(), "1.2.3").unwrap();
+            let installed = install(&root, &built, &Places::at(to.0.path()), "1.2.3").unwrap();
             assert!(
                 installed.len() == 10 + SERVICE_NAMES.len() + guides.len()
                     && installed.iter().all(|path| path.starts_with(to.0.path()) && path.exists())

@@ -65,7 +65,7 @@ pub(crate) use papers::PapersArgs;
 pub(crate) use pictured::{Json, Pictured};
 pub(crate) use policies::ReclaimBy;
 pub(crate) use privileges::{SandboxArgs, UserArgs, as_user, become_user};
-pub(crate) use reference::ReferenceArgs;
+pub(crate) use reference::{ReferenceArgs, ReferenceForm};
 pub(crate) use remote::{GuardedArgs, RreadArgs, ScaleClientArgs};
 pub(crate) use report::{ReportArgs, ReportSet};
 pub(crate) use roll::RollArgs;

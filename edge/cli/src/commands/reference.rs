@@ -1,17 +1,21 @@
-//! `yonder reference`: the guide's chapters on commands and flags, made from the definitions of the flags.
+//! `yonder reference`: the guide's chapters on commands and flags, manual pages and completions of shells, made from
+//! the definitions of the flags.
 //!
 //! [`chapters`] walks clap's [`Command`]; commands and flags that the help does not show are left out. A test compares
-//! the chapters of the guide with these.
+//! the chapters of the guide with these. Pages and completions are made for packages, and are in no folder of the
+//! repository.
 
 use std::fmt::Write as _;
+use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
 use clap::builder::StyledStr;
 use clap::{Arg, Command, CommandFactory as _};
+use clap_complete::Shell;
 use yonder_report::filled;
 
-use crate::args::{Cli, ReferenceArgs};
+use crate::args::{Cli, ReferenceArgs, ReferenceForm};
 
 /// The command whose subcommands have a chapter of their own.
 const BENCHMARKS: &str = "bench";
@@ -20,12 +24,31 @@ const BENCHMARKS: &str = "bench";
 type Chapter = (&'static str, String);
 
 pub(crate) fn run(args: &ReferenceArgs) -> anyhow::Result<ExitCode> {
-    for (name, text) in chapters() {
-        let path = args.folder.join(name);
-        std::fs::write(&path, text)
-            .with_context(|| format!("cannot write {}: name the folder of the guide's chapters", path.display()))?;
+    let problem = || format!("cannot write into {}: name a folder that is there and yours", args.folder.display());
+    let folder = &args.folder;
+    match args.form {
+        ReferenceForm::Chapters => {
+            chapters().into_iter().try_for_each(|(name, text)| std::fs::write(folder.join(name), text))
+        }
+        ReferenceForm::Man => clap_mangen::generate_to(for_readers(), folder),
+        ReferenceForm::Completions => {
+            [Shell::Bash, Shell::Zsh, Shell::Fish].into_iter().try_for_each(|shell| complete(shell, folder))
+        }
     }
+    .with_context(problem)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The command without what the help does not show.
+fn for_readers() -> Command {
+    let mut yonder = Cli::command();
+    // Once the subcommands have their flags: what comes of hidden ones is hidden too.
+    yonder.build();
+    yonder
+}
+
+fn complete(shell: Shell, folder: &Path) -> std::io::Result<()> {
+    clap_complete::generate_to(shell, &mut Cli::command(), "yonder", folder).map(drop)
 }
 
 fn chapters() -> [Chapter; 2] {
@@ -105,9 +128,23 @@ fn fenced(help: &StyledStr) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::Path;
-
     use super::*;
+
+    #[test]
+    fn there_are_manual_pages_and_completions_of_what_the_help_shows() {
+        let folder = tempfile::tempdir().unwrap();
+        for form in [ReferenceForm::Man, ReferenceForm::Completions] {
+            run(&ReferenceArgs { folder: folder.path().to_owned(), form }).unwrap();
+        }
+        let read = |name: &str| std::fs::read_to_string(folder.path().join(name)).unwrap();
+        assert!(read("yonder-kv.1").contains("far"), "the page has no flags");
+        assert!(read("yonder.1").contains("yonder\\-kv"), "the page names no commands");
+        assert!(folder.path().join("yonder-controller-drain.1").exists() && read("yonder.bash").contains("--far"));
+        assert!(["_yonder", "yonder.fish"].iter().all(|name| folder.path().join(name).exists()));
+        assert!(!folder.path().join("yonder-reference.1").exists(), "the help does not show it");
+        let nowhere = ReferenceArgs { folder: folder.path().join("none"), form: ReferenceForm::Man };
+        assert!(run(&nowhere).unwrap_err().to_string().contains("name a folder"));
+    }
 
     #[test]
     fn the_guide_has_the_flags_that_there_are() {
