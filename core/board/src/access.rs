@@ -135,7 +135,7 @@ impl<'a, M: Memory, P: PageSource> Access<'a, M, P> {
         let found = self.find(pid, page)?;
         // Only now: a region that is found here has been noted.
         if self.board.returned.is_before(pid, self.board.config.page_size.address(page), self.sent) {
-            return Err(ErrorCode::TooOld);
+            return Err(ErrorCode::Moved);
         }
         match found {
             Found::Mapped(Permission::ReadWrite, memory) => Ok(Target::Mapped(memory)),

@@ -217,8 +217,9 @@ impl SlowPath {
 
     /// That a request was not sent before its region came back; it would undo what was done since.
     fn is_not_before_return(&self, pid: Pid, header: &Header) -> Result<(), ErrorCode> {
-        let is_before = self.board.returned.is_before(pid, header.address, header.time);
-        if is_before { Err(ErrorCode::TooOld) } else { Ok(()) }
+        let last = header.address.saturating_add(u64::from(header.length).saturating_sub(1));
+        let is_before = |address| self.board.returned.is_before(pid, address, header.time);
+        if is_before(header.address) || is_before(last) { Err(ErrorCode::Moved) } else { Ok(()) }
     }
 
     /// The address space that a request is for, if it is one of this node and the capability suffices.

@@ -249,6 +249,12 @@ impl Client {
         self.operations.may_still_change(&Scope::of_range(pid, address, bytes, self.page_shift))
     }
 
+    /// Bytes that have come of the node.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.stats.received_bytes
+    }
+
     /// What the client has seen.
     #[must_use]
     pub fn stats(&self) -> Stats {

@@ -220,6 +220,11 @@ impl LaneQueue {
         self.lane.idle()
     }
 
+    /// Bytes that have come of the node.
+    pub(crate) fn received_bytes(&self) -> u64 {
+        self.lane.received_bytes()
+    }
+
     /// As [`QueuePair::outstanding`].
     pub(crate) fn outstanding(&self) -> usize {
         DEPTH - self.free.len()

@@ -187,7 +187,7 @@ fn what_was_sent_before_a_region_came_back_changes_nothing() {
     for header in &before {
         for header in [*header, world.retry(header)] {
             let code = world.send(&header, &payload(&header)).0.code;
-            assert_eq!(code, ErrorCode::TooOld, "{:?}", header.kind);
+            assert_eq!(code, ErrorCode::Moved, "{:?}", header.kind);
         }
     }
     assert_eq!(world.send(&beside, &[2]).0.code, ErrorCode::None, "it did not move");

@@ -23,8 +23,8 @@ use crate::FabricError;
 use crate::lane::NodeSession;
 use renewal::Renewal;
 
-/// How long a region may be on its way between the node that had it and the controller's map.
-const MOVE_TIME_MAX: Duration = Duration::from_secs(10);
+/// How long a region that is said to be where it was is waited for: who asks tries that node again then, several times.
+const MOVE_TIME_MAX: Duration = Duration::from_millis(640);
 /// Pause between two questions where a region is.
 const ASK_AGAIN: Duration = Duration::from_millis(2);
 
@@ -184,20 +184,17 @@ impl Cluster {
         self.ask(region)
     }
 
-    /// Where a region is that was at `node` and is no more; waits while it is on its way. `None` if it is there after
-    /// all.
-    pub fn relocate(&self, region: u32, node: NodeId) -> Result<Option<Location>, ClusterError> {
+    /// Where a region is that was at `node` and is no more; waits for a while if it is on its way. `node` if it is
+    /// there all the same: it may have come back just now.
+    pub fn relocate(&self, region: u32, node: NodeId) -> Result<Location, ClusterError> {
         let end = Instant::now() + MOVE_TIME_MAX;
         loop {
             if let Some(known) = self.known(region).filter(|known| known.node != node) {
-                return Ok(Some(known));
+                return Ok(known);
             }
             let placement = self.controller().locate(self.pid, self.key, region)?;
-            if placement.node != node {
-                return Ok(Some(self.learn(&placement)));
-            }
-            if Instant::now() >= end {
-                return Ok(None);
+            if placement.node != node || Instant::now() >= end {
+                return Ok(self.learn(&placement));
             }
             std::thread::sleep(ASK_AGAIN);
         }

@@ -224,6 +224,12 @@ impl Lane {
         }
     }
 
+    /// Bytes that have come of the node.
+    #[must_use]
+    pub fn received_bytes(&self) -> u64 {
+        self.client.received_bytes()
+    }
+
     /// What the lane has seen.
     #[must_use]
     pub fn stats(&self) -> yonder_client::Stats {

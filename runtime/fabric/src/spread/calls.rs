@@ -1,6 +1,7 @@
 //! What is asked of all places of a group, wherever they are by then: that memory is freed or discarded.
 
 use std::ops::Range;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use yonder_protect::Slot;
@@ -23,7 +24,7 @@ impl Shared {
     /// Asks all nodes that have a place of a group, wherever it is by then.
     pub(super) fn call_at_all(
         &self,
-        area: &Area<Entry>,
+        area: &Arc<Area<Entry>>,
         kind: Kind,
         offset: u64,
         bytes: u64,
@@ -34,7 +35,7 @@ impl Shared {
 
     fn call_at(
         &self,
-        area: &Area<Entry>,
+        area: &Arc<Area<Entry>>,
         slot: Slot,
         (kind, offset, bytes): (Kind, u64, u64),
     ) -> Result<(), FabricError> {
@@ -74,7 +75,7 @@ impl Shared {
 
     /// Waits until nothing that was asked before and given up may be done in these bytes of any place: a discard of
     /// more pages, which would undo later writes of those that have shares there.
-    pub(super) fn await_aborts(&self, area: &Area<Entry>, bytes: Range<u64>) -> Result<(), FabricError> {
+    pub(super) fn await_aborts(&self, area: &Arc<Area<Entry>>, bytes: Range<u64>) -> Result<(), FabricError> {
         for kept in area.table.kept().filter(|kept| kept.region.is_some()) {
             let node = self.nodes.get(kept.address.node);
             let ended = node.await_aborts(kept.address.start + bytes.start, bytes.end - bytes.start);

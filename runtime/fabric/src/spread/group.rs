@@ -5,7 +5,7 @@
 //! place; the follower asks then.
 
 use std::ops::Range;
-use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use yonder_protect::{Evacuation, Group, Place, Protection, SLOTS_MAX, Slot, SlotSet};
@@ -21,6 +21,13 @@ pub(super) struct Address {
     pub(super) node: NodeIndex,
     /// In the address space.
     pub(super) start: u64,
+}
+
+/// Where a slot's place was when it was asked, and how often it had changed by then.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Asked {
+    pub(super) node: NodeIndex,
+    pub(super) era: u32,
 }
 
 /// A place, as the controller knows it.
@@ -41,8 +48,10 @@ pub(super) struct Entry {
     name: u32,
     /// Slots whose place is doubted.
     doubted: AtomicU8,
-    /// Slots whose place has answered where it is known to be.
-    answered: AtomicU8,
+    /// How often each slot's place has changed, or was said to be elsewhere.
+    eras: [AtomicU32; SLOTS_MAX],
+    /// The last of these in which it has answered who asked since then, and at which node: of [`answered`].
+    answered: [AtomicU64; SLOTS_MAX],
     /// Pages on their way to the file of `backup`.
     late: AtomicU64,
     kept: Mutex<Places>,
@@ -61,6 +70,11 @@ struct Places {
 /// Bytes of a place with shares of so many pages.
 pub(super) fn place_bytes(pages: usize, share_bytes: u64) -> u64 {
     (pages as u64 * share_bytes).next_multiple_of(PAGE_BYTES as u64)
+}
+
+/// An era and a node as a word: of a later era it is larger, and none is 0.
+fn answered(asked: Asked) -> u64 {
+    (u64::from(asked.era) + 1) << u16::BITS | u64::from(asked.node.0)
 }
 
 impl Address {
@@ -87,7 +101,8 @@ impl Entry {
             share_bytes,
             name,
             doubted: AtomicU8::new(0),
-            answered: AtomicU8::new(0),
+            eras: Default::default(),
+            answered: Default::default(),
             late: AtomicU64::new(0),
             kept: Mutex::default(),
             evacuation: Mutex::default(),
@@ -176,7 +191,7 @@ impl Entry {
     pub(super) fn adopt(&self, slot: Slot, region: Option<u32>, address: Address) -> bool {
         let mut kept = self.lock();
         if !kept.is_released {
-            self.answered.fetch_and(!SlotSet::only(slot).bits(), Ordering::AcqRel);
+            self.eras[slot.index()].fetch_add(1, Ordering::AcqRel);
             let place = self.group.adopt(slot, address.to_bits());
             kept.slots[slot.index()] = Some(Kept { place, region, address });
         }
@@ -191,8 +206,11 @@ impl Entry {
     /// The content of a place is at another address now.
     pub(super) fn relocate(&self, moved: Kept, address: Address) {
         let mut kept = self.lock();
-        if let Some(known) = kept.slots[moved.place.slot.index()].as_mut().filter(|known| known.place == moved.place) {
-            self.answered.fetch_and(!SlotSet::only(moved.place.slot).bits(), Ordering::AcqRel);
+        // What another thread has heard since is not undone.
+        let is_it = |known: &&mut Kept| known.place == moved.place && known.address == moved.address;
+        if let Some(known) = kept.slots[moved.place.slot.index()].as_mut().filter(is_it) {
+            // Before the address: who sees the new one with an old era has asked too early at worst.
+            self.eras[moved.place.slot.index()].fetch_add(1, Ordering::AcqRel);
             self.group.relocate(moved.place, address.to_bits());
             known.address = address;
         }
@@ -209,9 +227,13 @@ impl Entry {
         kept.into_iter().flatten()
     }
 
-    /// Where a place is that is at a node, if there is one.
-    pub(super) fn address_at(&self, node: NodeIndex) -> Option<Address> {
-        self.kept().filter(|kept| kept.address.node == node).find_map(|kept| self.address(kept.place))
+    /// A place that is at a node, if there is one, for who is about to ask there.
+    pub(super) fn asked_at(&self, node: NodeIndex) -> Option<(Slot, Address, Asked)> {
+        let mut there = self.kept().filter(|kept| kept.address.node == node);
+        there.find_map(|kept| {
+            let (address, asked) = self.ask(kept.place)?;
+            (asked.node == node).then_some((kept.place.slot, address, asked))
+        })
     }
 
     /// Where a place is; `None` if it was given up.
@@ -220,19 +242,30 @@ impl Entry {
         self.group.address(place).map(Address::from_bits)
     }
 
-    /// A place was asked for at a node, and has done it. Of one that has moved since that says nothing.
+    /// Where a slot's place is, for who is about to ask there; `None` if it was given up.
     #[inline]
-    pub(super) fn has_answered_at(&self, slot: Slot, node: NodeIndex) {
-        let known = SlotSet::from_bits(self.answered.load(Ordering::Acquire));
-        let is_there = || self.address(self.group.view().place(slot)).is_some_and(|address| address.node == node);
-        if !known.contains(slot) && is_there() {
-            self.answered.fetch_or(SlotSet::only(slot).bits(), Ordering::AcqRel);
+    pub(super) fn ask(&self, place: Place) -> Option<(Address, Asked)> {
+        // First, as `relocate` changes it first.
+        let era = self.eras[place.slot.index()].load(Ordering::Acquire);
+        let address = self.address(place)?;
+        Some((address, Asked { node: address.node, era }))
+    }
+
+    /// A slot's place has done what it was asked for.
+    #[inline]
+    pub(super) fn has_answered(&self, slot: Slot, asked: Asked) {
+        let (answered, word) = (&self.answered[slot.index()], answered(asked));
+        if answered.load(Ordering::Relaxed) < word {
+            answered.fetch_max(word, Ordering::AcqRel);
         }
     }
 
-    /// Whether a place has answered where it is known to be.
-    pub(super) fn has_answered(&self, slot: Slot) -> bool {
-        SlotSet::from_bits(self.answered.load(Ordering::Acquire)).contains(slot)
+    /// Whether a slot's place has answered at another node than this one since it was asked there: it has left it then,
+    /// whether or not it has come back.
+    pub(super) fn has_left(&self, slot: Slot, asked: Asked) -> bool {
+        let last = self.answered[slot.index()].load(Ordering::Acquire);
+        let is_later = last >> u16::BITS > answered(asked) >> u16::BITS;
+        is_later && last as u16 != asked.node.0
     }
 
     /// Places are doubted. True if one of them was not before.
@@ -271,6 +304,33 @@ mod tests {
         assert_eq!(entry.bytes_of(3..5), 12288..20480);
         let address = Address { node: NodeIndex(0), start: 8192 };
         assert_eq!(entry.page_at(address, 3).0, 8192 + 3 * 4096);
+    }
+
+    #[test]
+    fn a_place_has_left_a_node_once_it_has_answered_elsewhere_who_asked_it_there() {
+        let entry = Entry::new(4, 4096, Protection::copies(1), 0);
+        let (slot, at) = (Slot::new(0), |node: u16| Address { node: NodeIndex(node), start: 0 });
+        assert!(entry.adopt(slot, Some(1), at(1)));
+        let kept = || entry.kept().next().unwrap();
+        let asked = || entry.ask(kept().place).unwrap().1;
+        let first = asked();
+        entry.has_answered(slot, first);
+        assert!(!entry.has_left(slot, first));
+        entry.relocate(kept(), at(2));
+        // One that was asked before, at whatever node, says nothing.
+        entry.has_answered(slot, first);
+        entry.has_answered(slot, Asked { node: NodeIndex(2), ..first });
+        assert!(!entry.has_left(slot, first), "nothing has answered there");
+        let second = asked();
+        entry.relocate(Kept { address: at(1), ..kept() }, at(3));
+        assert_eq!(asked(), second, "where it was meanwhile is not where it is");
+        entry.relocate(kept(), at(1));
+        entry.has_answered(slot, asked());
+        assert!(!entry.has_left(slot, first), "it may have been there all the time");
+        assert!(entry.has_left(slot, second));
+        entry.relocate(kept(), at(2));
+        entry.has_answered(slot, asked());
+        assert!(entry.has_left(slot, first) && !entry.has_left(slot, asked()));
     }
 
     #[test]

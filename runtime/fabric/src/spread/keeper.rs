@@ -43,6 +43,8 @@ const REPLACING_MAX: Nanos = 20_000_000;
 const TELL_EACH: Nanos = 1_000_000_000;
 /// Pause before places at lost nodes are asked for again, after no controller has answered.
 const ASK_AGAIN: Nanos = 100_000_000;
+/// Pause before the controller is asked again about places at a node that does not answer.
+const ASK_OF_AGAIN: Nanos = 500_000_000;
 /// Words that one look sweeps.
 const WORDS_PER_LOOK: u32 = 1 << 16;
 
@@ -52,8 +54,10 @@ pub(super) struct Keeper {
     again: Duration,
     /// Nodes that writes wait for.
     laggards: Laggards,
-    /// Nodes that do not answer, of which the controller was asked about a place in this step.
-    unheard: Vec<NodeIndex>,
+    /// Before then the controller is not asked again about places at nodes that do not answer, by their numbers: about
+    /// one place, and about all.
+    asked_of: Vec<Nanos>,
+    canary_of: Vec<Nanos>,
     /// Regions that the controller is to be told of: they are not used any more.
     gone: Vec<u32>,
     give_back_at: Nanos,
@@ -98,7 +102,8 @@ impl Default for Keeper {
         Self {
             again: LOOK_AGAIN,
             laggards: Laggards::default(),
-            unheard: Vec::new(),
+            asked_of: Vec::new(),
+            canary_of: Vec::new(),
             gone,
             give_back_at: 0,
             link_at: 0,
@@ -116,7 +121,6 @@ impl Keeper {
         let areas = shared.areas.all();
         let mut is_amiss = false;
         shared.nodes.leave(&mut self.laggards, yonder_clock::now());
-        self.unheard.clear();
         for area in areas.iter() {
             is_amiss |= self.look_at_places(shared, area);
             is_amiss |= evacuate(shared, &area.table);
@@ -133,7 +137,7 @@ impl Keeper {
     }
 
     /// Gives up the places of a group whose nodes are gone or silent. Whether anything is not as it should be.
-    fn look_at_places(&mut self, shared: &Shared, area: &Area<Entry>) -> bool {
+    fn look_at_places(&mut self, shared: &Shared, area: &Arc<Area<Entry>>) -> bool {
         let entry = &area.table;
         let mut is_amiss = false;
         for kept in entry.kept().filter(|kept| entry.address(kept.place).is_some()) {
@@ -144,9 +148,8 @@ impl Keeper {
                 continue;
             }
             let state = shared.nodes.get(kept.address.node).health.state();
-            if matches!(state, State::Suspect | State::Silent) && !self.unheard.contains(&kept.address.node) {
-                // It may have been drained and ended: one place is enough to know.
-                self.unheard.push(kept.address.node);
+            // It may have been drained and ended: one place is enough to know.
+            if matches!(state, State::Suspect | State::Silent) && is_due(&mut self.canary_of, kept.address.node) {
                 shared.doubt(entry, kept.place.slot.into());
             }
             is_amiss |= match state {
@@ -162,7 +165,7 @@ impl Keeper {
     /// A node has nothing any more of what it had, and a place was there as far as is known here. Its region may have
     /// moved before, as off a node that was drained and started anew: then all of it is where the controller says.
     /// While no controller answers, a place that alone has a page stays.
-    fn leave_lost(&mut self, shared: &Shared, area: &Area<Entry>, kept: Kept) -> bool {
+    fn leave_lost(&mut self, shared: &Shared, area: &Arc<Area<Entry>>, kept: Kept) -> bool {
         let found = if yonder_clock::now() < self.ask_at { Found::Unknown } else { find(shared, area, kept) };
         match found {
             Found::Moved => true,
@@ -202,13 +205,23 @@ impl Keeper {
             }
         }
         self.again = if !left.is_empty() || !any { LOOK_AGAIN } else { (2 * self.again).min(LOOK_AGAIN_MAX) };
-        // What was at a node that has ended since has moved too.
-        left.retain(|node| !shared.nodes.get(*node).health.state().is_up());
-        for area in areas.iter().filter(|_| !left.is_empty()) {
+        self.follow(shared, areas, left);
+        any
+    }
+
+    /// What was at a node that does not answer, and from which some place has moved, has moved too: a drained one that
+    /// has ended. Each node is asked about once in a while.
+    fn follow(&mut self, shared: &Shared, areas: &List<Entry>, mut left: Vec<NodeIndex>) {
+        left.sort_unstable_by_key(|node| node.0);
+        left.dedup();
+        left.retain(|node| !shared.nodes.get(*node).health.state().is_up() && is_due(&mut self.asked_of, *node));
+        if left.is_empty() {
+            return;
+        }
+        for area in areas.iter() {
             let is_left = |kept: &Kept| kept.region.is_some() && left.contains(&kept.address.node);
             area.table.doubt(area.table.kept().filter(is_left).map(|kept| kept.place.slot).collect());
         }
-        any
     }
 
     /// Finds places for groups that lack some, beside those that are evacuated or not. Whether any do.
@@ -307,8 +320,19 @@ impl Keeper {
     }
 }
 
+/// Whether a node is to be asked about, by times for each; then it is not for a while.
+fn is_due(times: &mut Vec<Nanos>, node: NodeIndex) -> bool {
+    let (index, now) = (usize::from(node.0), yonder_clock::now());
+    times.resize(times.len().max(index + 1), 0);
+    let is_due = now >= times[index];
+    if is_due {
+        times[index] = now + ASK_OF_AGAIN;
+    }
+    is_due
+}
+
 /// Asks where a place is, and notes it.
-pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
+pub(super) fn find(shared: &Shared, area: &Arc<Area<Entry>>, kept: Kept) -> Found {
     let entry = &area.table;
     let Some(region) = kept.region else { return Found::Same };
     let location = match shared.cluster.ask(region) {
@@ -332,6 +356,7 @@ pub(super) fn find(shared: &Shared, area: &Area<Entry>, kept: Kept) -> Found {
     }
     shared.nodes.get(node).health.wait_anew(yonder_clock::now());
     entry.relocate(kept, Address { node, ..kept.address });
+    shared.nodes.get(node).note_moved(area);
     shared.count(Event::Moved);
     Found::Moved
 }

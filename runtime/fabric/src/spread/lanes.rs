@@ -165,7 +165,7 @@ impl Lanes {
             let ended = link.queue.take_ended()?;
             if ended.1 != End::Unknown {
                 link.node.health.hear(now);
-                link.end_silence();
+                link.has_answered();
             }
             Some(ended)
         });

@@ -17,7 +17,7 @@ use yonder_units::{Nanos, Narrow};
 use yonder_wire::ErrorCode;
 
 use super::backup;
-use super::group::Entry;
+use super::group::{Asked, Entry};
 use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::NodeIndex;
 use super::shares::Shares;
@@ -58,8 +58,8 @@ const PROBE: u64 = 1 << 62;
 
 /// What is asked of a node to know whether it answers, and has its places still: a page of one, which nobody looks at.
 struct Probe {
-    /// What is asked for; memory may be given back meanwhile.
-    under_way: Option<Weak<Area<Entry>>>,
+    /// What is asked for, and where; memory may be given back meanwhile.
+    under_way: Option<(Weak<Area<Entry>>, Slot, Asked)>,
     /// Where the next place is looked for among the areas.
     next_area: usize,
     /// Places that were found in this round, and in the last.
@@ -82,7 +82,7 @@ struct Mend {
 /// Where it is in its course, and the nodes that were asked, by slots.
 enum Course {
     Reading(Read, [NodeIndex; SLOTS_MAX]),
-    Writing(NodeIndex),
+    Writing(Asked),
 }
 
 /// A thread's work on all groups of a fabric.
@@ -197,45 +197,61 @@ impl Mender {
                 });
             }
             let (probe, index) = (&mut self.probes[node], NodeIndex(node.narrow_u16()));
-            let health = &self.shared.nodes.get(index).health;
-            let is_due = now >= probe.next_at || health.wants_probe(now) || is_any_silent && now >= probe.soon_at;
+            let node_of = self.shared.nodes.get(index);
+            let health = &node_of.health;
+            let is_due = now >= probe.next_at
+                || health.wants_probe(now)
+                || is_any_silent && now >= probe.soon_at
+                || node_of.has_moved_here();
             if probe.under_way.is_some() || !is_due || health.state() == State::Lost {
                 continue;
             }
             (probe.next_at, probe.soon_at) = (now + probe.pause(), now + PROBE_SOON);
             let first = probe.next_area;
-            let mut areas = (first..list.len()).chain(0..first.min(list.len()));
-            let found = areas.find_map(|at| list[at].table.address_at(index).map(|address| (at, address)));
-            if let Some((at, address)) = found {
+            let areas = (first..list.len()).chain(0..first.min(list.len()));
+            // A place that has moved says first whether it is there: writes may wait for that.
+            let moved = std::iter::from_fn(|| node_of.take_moved());
+            let mut moved = moved.filter_map(|area| Some((area.upgrade()?, None)));
+            let mut in_turn = areas.map(|at| (Arc::clone(&list[at]), Some(at)));
+            let at_node = |(area, at): (Arc<Area<Entry>>, Option<usize>)| {
+                let (slot, address, asked) = area.table.asked_at(index)?;
+                Some((area, at, (slot, address, asked)))
+            };
+            let Some((area, at, (slot, address, asked))) =
+                moved.find_map(at_node).or_else(|| in_turn.find_map(at_node))
+            else {
+                probe.places = [0; 2];
+                continue;
+            };
+            if let Some(at) = at {
                 if at < first {
                     probe.places = [0, probe.places[0]];
                 }
                 probe.places[0] += 1;
                 probe.next_area = at + 1;
-                let into = ReadInto::Frame(self.shares.frame(DEPTH, Slot::new(0)));
-                let read = PageRead { from: RemoteAddress(address.start), into, vector: Vector::WHOLE };
-                let posted = self.lanes.post(index, WorkId(PROBE + node as u64), Posted::Read(read), now);
-                probe.under_way = (posted == Some(Ok(()))).then(|| Arc::downgrade(&list[at]));
             }
+            let into = ReadInto::Frame(self.shares.frame(DEPTH, Slot::new(0)));
+            let read = PageRead { from: RemoteAddress(address.start), into, vector: Vector::WHOLE };
+            let posted = self.lanes.post(index, WorkId(PROBE + node as u64), Posted::Read(read), now);
+            probe.under_way = (posted == Some(Ok(()))).then(|| (Arc::downgrade(&area), slot, asked));
         }
     }
 
     /// A node has answered, or is out of reach: what it no longer has is asked for at the controller.
     fn end_probe(&mut self, node: NodeIndex, end: End) {
-        let asked = self.probes[usize::from(node.0)].under_way.take().and_then(|area| area.upgrade());
+        let asked = self.probes[usize::from(node.0)].under_way.take();
+        let asked = asked.and_then(|(area, slot, asked)| Some((area.upgrade()?, slot, asked)));
         let doubt = |area: &Area<Entry>| {
             let slots = area.table.kept().filter(|kept| kept.address.node == node).map(|kept| kept.place.slot);
             self.shared.doubt(&area.table, slots.collect());
         };
-        match end {
-            End::Done => {
-                if let Some(area) = asked {
-                    let kept = area.table.kept().filter(|kept| kept.address.node == node);
-                    kept.for_each(|kept| area.table.has_answered_at(kept.place.slot, node));
-                }
+        match (end, asked) {
+            (End::Done, Some((area, slot, asked))) => area.table.has_answered(slot, asked),
+            (End::Done, None) => {}
+            (End::Refused(ErrorCode::Moved | ErrorCode::BadAddress), asked) => {
+                asked.iter().for_each(|(area, ..)| doubt(area));
             }
-            End::Refused(ErrorCode::Moved | ErrorCode::BadAddress) => asked.iter().for_each(|area| doubt(area)),
-            End::Refused(_) | End::Unknown => self.shared.areas.all().iter().for_each(|area| doubt(area)),
+            (End::Refused(_) | End::Unknown, _) => self.shared.areas.all().iter().for_each(|area| doubt(area)),
         }
     }
 
@@ -343,7 +359,7 @@ impl Mender {
         for slot in slots.iter() {
             let node = match &mend.course {
                 Course::Reading(_, nodes) => nodes[slot.index()],
-                Course::Writing(node) => *node,
+                Course::Writing(asked) => asked.node,
             };
             self.lanes.cancel(node, below(mend.id, slot));
         }
@@ -398,11 +414,11 @@ impl Mender {
     fn write(&mut self, place: usize, mend: Mend, got: SlotSet, now: Nanos) {
         let (entry, to) = (&mend.at.area.table, mend.ticket.to());
         self.shares.make(place, got, to.slot);
-        let Some(address) = entry.address(to) else { return self.fail(mend) };
+        let Some((address, asked)) = entry.ask(to) else { return self.fail(mend) };
         let from = self.shares.frame(place, to.slot);
         let write = PageWrite { to: entry.page_at(address, mend.at.page), from, vector: self.shares.vector() };
         if self.lanes.post(address.node, below(mend.id, to.slot), Posted::Write(write), now) == Some(Ok(())) {
-            self.under_way[place] = Some(Mend { course: Course::Writing(address.node), begun: now, ..mend });
+            self.under_way[place] = Some(Mend { course: Course::Writing(asked), begun: now, ..mend });
         } else {
             self.fail(mend);
         }
@@ -411,10 +427,10 @@ impl Mender {
     /// A write is given up that may still land.
     fn leave(&mut self, mend: Mend) {
         let Mend { at, ticket, course, .. } = mend;
-        let Course::Writing(node) = course else { unreachable!("what is read never lands") };
+        let Course::Writing(asked) = course else { unreachable!("what is read never lands") };
         self.shared.doubt(&at.area.table, ticket.to().slot.into());
         at.area.table.group.end_mend(&ticket, MendEnd::Unsettled);
-        self.unsettled.add(&at, std::iter::once((ticket.to(), node)));
+        self.unsettled.add(&at, std::iter::once((ticket.to(), asked)));
     }
 
     fn give_up_late(&mut self, now: Nanos) {
@@ -422,7 +438,7 @@ impl Mender {
             // What a disk has ends, and one that is busy is not helped by more of it.
             let is_at_node = |mend: &Mend| match &mend.course {
                 Course::Reading(read, nodes) => read.waiting().iter().any(|slot| nodes[slot.index()] != backup::NODE),
-                Course::Writing(node) => *node != backup::NODE,
+                Course::Writing(asked) => asked.node != backup::NODE,
             };
             let is_late = |mend: &Mend| is_at_node(mend) && now >= mend.begun.saturating_add(SILENCE);
             let is_late = self.under_way[place].as_ref().is_some_and(is_late);

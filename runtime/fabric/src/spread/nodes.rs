@@ -19,6 +19,8 @@ use yonder_session::Protection;
 use yonder_units::{Nanos, Narrow};
 use yonder_wire::{ErrorCode, Kind};
 
+use super::group::Entry;
+use crate::areas::Area;
 use crate::cluster::Location;
 use crate::lane::{Answer, CallError, Lane, NodeAddress, NodeSession, await_aborts, call};
 use crate::queue::{LaneQueue, lane_config};
@@ -54,6 +56,9 @@ pub(super) struct Node {
     /// Its places are moved to other nodes, because writes wait for it.
     is_left: AtomicBool,
     control: Mutex<Option<Lane>>,
+    /// Areas with a place that has moved here, of which the mender asks whether it is there.
+    moved_here: Mutex<Vec<Weak<Area<Entry>>>>,
+    has_moved_here: AtomicBool,
 }
 
 /// All nodes that are known.
@@ -73,6 +78,8 @@ pub(super) struct Link {
     /// Those that the node was not told of yet.
     ended: Ended,
     silence: LaneSilence,
+    /// What had come of it when it was last waited for.
+    received: u64,
     /// To the address space there.
     pub(super) right: Credentials,
 }
@@ -117,6 +124,8 @@ impl Nodes {
             write_busy_until: AtomicU64::new(0),
             is_left: AtomicBool::new(false),
             control: Mutex::default(),
+            moved_here: Mutex::default(),
+            has_moved_here: AtomicBool::new(false),
         }));
         Ok(NodeIndex((list.len() - 1).narrow_u16()))
     }
@@ -244,6 +253,7 @@ impl Nodes {
                     pace: Pace::default(),
                     ended: Ended::default(),
                     silence: LaneSilence::default(),
+                    received: 0,
                     right: node.right,
                     node,
                 }),
@@ -255,13 +265,26 @@ impl Nodes {
 }
 
 impl Link {
-    /// A poll, so long after the last one, has brought nothing that is waited for.
+    /// A poll, so long after the last one, has brought nothing that is waited for. If something has come all the same,
+    /// such as that a region moves just now, the node is not silent.
     pub(super) fn wait(&mut self, since: Nanos, now: Nanos) {
+        let received = self.queue.received_bytes();
+        if std::mem::replace(&mut self.received, received) != received {
+            self.silence.end();
+            return self.node.health.hear(now);
+        }
         self.silence.wait(since);
         self.node.health.wait(now);
     }
 
-    /// It has answered, or nothing is waited for.
+    /// It has done what it was asked, or refused.
+    #[inline]
+    pub(super) fn has_answered(&mut self) {
+        self.received = self.queue.received_bytes();
+        self.silence.end();
+    }
+
+    /// Nothing is waited for.
     #[inline]
     pub(super) fn end_silence(&mut self) {
         self.silence.end();
@@ -319,6 +342,25 @@ impl Node {
     /// Whether anything is asked of it.
     pub(super) fn is_asked(&self) -> bool {
         matches!(self.health.state(), State::Up | State::Suspect)
+    }
+
+    /// A place of an area has moved here.
+    pub(super) fn note_moved(&self, area: &Arc<Area<Entry>>) {
+        lock(&self.moved_here).push(Arc::downgrade(area));
+        self.has_moved_here.store(true, Ordering::Release);
+    }
+
+    /// Whether there are areas of which a place has moved here.
+    pub(super) fn has_moved_here(&self) -> bool {
+        self.has_moved_here.load(Ordering::Acquire)
+    }
+
+    /// One of them.
+    pub(super) fn take_moved(&self) -> Option<Weak<Area<Entry>>> {
+        let mut moved = lock(&self.moved_here);
+        let area = moved.pop();
+        self.has_moved_here.store(!moved.is_empty(), Ordering::Release);
+        area
     }
 
     /// Whether its places are moved to other nodes.

@@ -17,6 +17,8 @@ use crate::lane::CallError;
 
 /// How often an allocation is tried anew because nodes had filled up since the controller last heard of them.
 const ATTEMPTS_MAX: usize = 16;
+/// Nodes that places are kept apart from to begin with: attempts that fail add others.
+const APART_KEPT: usize = APART_PER_REQUEST_MAX / 2;
 
 /// A place that a node has given memory at.
 pub(super) struct Given {
@@ -40,7 +42,9 @@ impl Shared {
         group: Option<u32>,
         apart: &[NodeId],
     ) -> Result<(u32, Vec<Given>), Unplaced> {
-        let mut wanted = PlacesWanted { bytes, places: places.into(), group, apart: apart.to_vec(), avoid: Vec::new() };
+        // Those that have a place come first.
+        let apart = apart.iter().copied().take(APART_KEPT).collect();
+        let mut wanted = PlacesWanted { bytes, places: places.into(), group, apart, avoid: Vec::new() };
         let mut given = Vec::new();
         for _ in 0..ATTEMPTS_MAX {
             let placed = self.cluster.place_group(&wanted).map_err(|error| Unplaced::by(&self.url, bytes, error));
@@ -60,6 +64,10 @@ impl Shared {
                         refused = Some(error);
                     }
                 }
+            }
+            while wanted.apart.len() > APART_PER_REQUEST_MAX {
+                // Of those that were found since, the first.
+                wanted.apart.remove(APART_KEPT);
             }
             wanted.group = Some(name);
             wanted.places = (usize::from(places) - given.len()).narrow_u32();
@@ -151,8 +159,6 @@ impl Shared {
         let mut apart: Vec<NodeId> = at_nodes.map(|kept| self.nodes.get(kept.address.node).id).collect();
         apart.extend(self.nodes.silent(yonder_clock::now()));
         apart.extend(without);
-        // Those that have a place come first, and attempts that fail add others.
-        apart.truncate(APART_PER_REQUEST_MAX - ATTEMPTS_MAX);
         let (_, given) = self.find_places(entry.bytes(), 1, Some(entry.name()), &apart)?;
         let slot = self.of_nodes(entry.group.view().free()).first().expect("only the keeper fills slots");
         match given[..] {

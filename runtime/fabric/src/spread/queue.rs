@@ -20,11 +20,10 @@ use yonder_protect::hedge::Budget;
 use yonder_protect::pace::READS_PER_SAMPLE;
 use yonder_protect::{Landing, Look, Place, Read, ReadNext, ReadStep, SLOTS_MAX, Slot, SlotSet};
 use yonder_units::{FrameIndex, Nanos, Narrow};
-use yonder_wire::ErrorCode;
 
 use super::backup::Waits;
 use super::course::{Course, Kind, Operation, Step};
-use super::group::Entry;
+use super::group::{Asked, Entry};
 use super::lanes::{Lanes, below, name_and_slot};
 use super::nodes::{NodeIndex, may_have_moved};
 use super::shares::Shares;
@@ -58,7 +57,7 @@ pub(super) struct SpreadQueuePair {
     lanes: Lanes,
     operations: Operations<Operation>,
     /// At which node each slot was asked, for each operation.
-    asked_at: Box<[[NodeIndex; SLOTS_MAX]]>,
+    asked_at: Box<[[Asked; SLOTS_MAX]]>,
     /// When each write was begun, unless its time says nothing of nodes.
     begun_at: Box<[Option<Nanos>]>,
     /// When each write is posted again where it was refused because the place has moved.
@@ -87,7 +86,7 @@ impl SpreadQueuePair {
             view: View::new(&shared.areas),
             lanes,
             operations: Operations::new(DEPTH),
-            asked_at: vec![[NodeIndex(0); SLOTS_MAX]; DEPTH].into(),
+            asked_at: vec![[Asked { node: NodeIndex(0), era: 0 }; SLOTS_MAX]; DEPTH].into(),
             begun_at: vec![None; DEPTH].into(),
             again_at: vec![0; DEPTH].into(),
             unsettled: Unsettled::new(UNSETTLED_MAX),
@@ -144,10 +143,10 @@ impl SpreadQueuePair {
     fn ask(&mut self, at: u16, operation: &Operation, mut read: Read, slots: SlotSet, now: Nanos) -> Step {
         let entry = &operation.at.area.table;
         for slot in slots.iter() {
-            let posted = entry.address(read.place(slot)).map(|address| {
+            let posted = entry.ask(read.place(slot)).map(|(address, asked)| {
                 let (frame, vector) = self.moved(at, operation, slot);
                 let from = entry.page_at(address, operation.at.page);
-                self.asked_at[usize::from(at)][slot.index()] = address.node;
+                self.asked_at[usize::from(at)][slot.index()] = asked;
                 let posted = Posted::Read(PageRead { from, into: ReadInto::Frame(frame), vector });
                 self.lanes.post(address.node, below(self.operations.id_below(at), slot), posted, now)
             });
@@ -197,7 +196,7 @@ impl SpreadQueuePair {
     fn note_late(&mut self, at: u16, read: &Read, slots: SlotSet, now: Nanos) {
         for slot in slots.iter() {
             if let Some(span) = read.waited(slot, now) {
-                self.lanes.was_not_heard(self.asked_at[usize::from(at)][slot.index()], span, now);
+                self.lanes.was_not_heard(self.asked_at[usize::from(at)][slot.index()].node, span, now);
             }
         }
     }
@@ -206,7 +205,7 @@ impl SpreadQueuePair {
     fn withdraw(&mut self, at: u16, asked: SlotSet) {
         for slot in asked.iter() {
             let id = below(self.operations.id_below(at), slot);
-            self.lanes.cancel(self.asked_at[usize::from(at)][slot.index()], id);
+            self.lanes.cancel(self.asked_at[usize::from(at)][slot.index()].node, id);
         }
     }
 
@@ -219,7 +218,7 @@ impl SpreadQueuePair {
             self.shared.doubt(entry, slot.into());
         }
         if end == End::Done {
-            entry.has_answered_at(slot, self.asked_at[usize::from(at)][slot.index()]);
+            entry.has_answered(slot, self.asked_at[usize::from(at)][slot.index()]);
         }
         let step = match operation.course {
             Course::Read(mut read) => {
@@ -227,7 +226,7 @@ impl SpreadQueuePair {
                     self.shared.file_refused(slot);
                 }
                 let step = if end == End::Done {
-                    let node = self.asked_at[usize::from(at)][slot.index()];
+                    let node = self.asked_at[usize::from(at)][slot.index()].node;
                     read.waited(slot, now).into_iter().for_each(|span| self.lanes.took(node, span));
                     read.answered(&entry.group, slot)
                 } else {
@@ -242,8 +241,8 @@ impl SpreadQueuePair {
                     _ => goes_on,
                 }
             }
-            // Where it is by then: the keeper has to ask. Or the region came here when it was on its way.
-            Course::Write(write, again) if has_moved || end == End::Refused(ErrorCode::TooOld) => {
+            // Where it is by then: the keeper has to ask. Or here, if the region came when this was on its way.
+            Course::Write(write, again) if has_moved => {
                 self.begun_at[usize::from(at)] = None;
                 self.again_at[usize::from(at)] = now + AGAIN;
                 Step::On(Course::Write(write, again | slot.into()))

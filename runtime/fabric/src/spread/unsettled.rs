@@ -8,9 +8,8 @@
 use yonder_protect::Place;
 use yonder_units::Nanos;
 
-use super::group::Entry;
+use super::group::{Asked, Entry};
 use super::lanes::Lanes;
-use super::nodes::NodeIndex;
 use crate::RemoteAddress;
 use crate::areas::AreaPage;
 
@@ -26,7 +25,7 @@ struct Withdrawn {
     at: AreaPage<Entry>,
     place: Place,
     /// Where it was posted.
-    node: NodeIndex,
+    asked: Asked,
 }
 
 /// How many are looked at each time.
@@ -64,8 +63,8 @@ impl Unsettled {
     }
 
     /// A write of a page may still land at these places, which were asked at these nodes.
-    pub(super) fn add(&mut self, at: &AreaPage<Entry>, places: impl Iterator<Item = (Place, NodeIndex)>) {
-        self.list.extend(places.map(|(place, node)| Withdrawn { at: at.clone(), place, node }));
+    pub(super) fn add(&mut self, at: &AreaPage<Entry>, places: impl Iterator<Item = (Place, Asked)>) {
+        self.list.extend(places.map(|(place, asked)| Withdrawn { at: at.clone(), place, asked }));
     }
 
     /// Forgets what never will land any more, and tells the pages so. Looks at some of them: to ask a lane takes as
@@ -93,13 +92,13 @@ impl Unsettled {
 
 /// Whether a write that was given up may still land at its place. If not, the page is told so.
 fn may_land(lanes: &Lanes, pid: u32, withdrawn: &Withdrawn) -> bool {
-    let Withdrawn { at, place, node } = withdrawn;
+    let Withdrawn { at, place, asked } = withdrawn;
     let entry = &at.area.table;
     // At a place that was given up nothing is asked.
     let Some(address) = entry.address(*place) else { return false };
     let page = entry.page_at(address, at.page);
-    let is_left_behind = address.node != *node && entry.has_answered(place.slot);
-    let may_land = !is_left_behind && lanes.may_still_write(*node, pid, page, entry.share_bytes());
+    let has_left = entry.has_left(place.slot, *asked);
+    let may_land = !has_left && lanes.may_still_write(asked.node, pid, page, entry.share_bytes());
     if !may_land {
         entry.group.settle(at.page, *place);
     }

@@ -311,13 +311,13 @@ impl<B: Buffer> Thread<B> {
         Ok(cluster.is_elsewhere(cluster.region_of(address)?, node)?)
     }
 
-    /// Whether a refusal with `code` by `node` means that `address` is at another node now, after waiting until it is
-    /// known which.
+    /// Whether a refusal with `code` by `node` means that `address` is at another node now, or there again, after
+    /// waiting until it is known which.
     pub(super) fn has_moved(&self, address: u64, node: NodeId, code: ErrorCode) -> Result<bool, ClibError> {
         let Backend::Cluster(cluster) = &self.process.place else { return Ok(false) };
         let region = cluster.region_of(address)?;
         match code {
-            ErrorCode::Moved => Ok(cluster.relocate(region, node)?.is_some()),
+            ErrorCode::Moved => cluster.relocate(region, node).map(|_| true).map_err(Into::into),
             // A node that had the region some time ago does not know it any more.
             ErrorCode::BadAddress | ErrorCode::BadCapability => self.is_elsewhere(address, node),
             _ => Ok(false),

@@ -69,8 +69,8 @@ pub(super) struct Owner {
     pub(super) outbox: Vec<Request>,
     /// Nodes whose places were given up because they were silent.
     pub(super) given_up_silent: Vec<usize>,
-    /// Slots whose places have answered where they are known to be.
-    pub(super) answered: SlotSet,
+    /// The last address at which each slot's place has done what it was asked for there.
+    pub(super) answered: [u64; SLOTS_MAX],
     /// Slots whose places may have moved.
     pub(super) doubted: SlotSet,
     pub(super) sabotage: Option<Sabotage>,
@@ -92,7 +92,7 @@ impl Owner {
             pages: vec![Page::default(); PAGES],
             outbox: Vec::new(),
             given_up_silent: Vec::new(),
-            answered: SlotSet::NONE,
+            answered: [0; SLOTS_MAX],
             doubted: SlotSet::NONE,
             sabotage,
             counts: Counts::default(),

@@ -144,10 +144,9 @@ impl Pair {
             owner.doubted |= slots;
         }
         let is_done = matches!(reply, Reply::Content(_) | Reply::Done) && !matches!(operation.task, Task::Abort(_));
-        let view = owner.group.view();
-        let is_there = |slot: Slot| owner.health_of(view.place(slot)) == Some(operation.health);
-        if is_done && slots.iter().all(is_there) {
-            owner.answered |= slots;
+        for slot in slots.iter().filter(|_| is_done) {
+            let answered = &mut owner.answered[slot.index()];
+            *answered = (*answered).max(operation.address);
         }
         match operation.task {
             Task::Probe(_) => {}
@@ -291,14 +290,15 @@ impl Pair {
         let PlaceRecord { node, incarnation, region, health } = owner.places[address as usize];
         let (id, sent, pair) = (owner.id(), owner.now, self.number);
         let request = Request { id, sent, pair, node, incarnation, region, page, call };
-        self.send(owner, task, request, health);
+        self.send(owner, task, request, (health, address));
         true
     }
 
-    fn send(&mut self, owner: &mut Owner, task: Task, request: Request, health: usize) {
+    fn send(&mut self, owner: &mut Owner, task: Task, request: Request, (health, address): (usize, u64)) {
         owner.outbox.push(request);
         let retry_at = owner.now + RETRY_MIN;
-        self.operations.insert(request.id, Operation { request, health, task, retry_at, retry_after: RETRY_MIN });
+        self.operations
+            .insert(request.id, Operation { request, health, address, task, retry_at, retry_after: RETRY_MIN });
     }
 
     fn retry(&mut self, owner: &mut Owner) {

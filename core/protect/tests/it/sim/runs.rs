@@ -27,6 +27,8 @@ pub(super) enum Task {
 pub(super) struct Operation {
     pub(super) request: Request,
     pub(super) health: usize,
+    /// Of the place when it was asked: a later one is larger.
+    pub(super) address: u64,
     pub(super) task: Task,
     pub(super) retry_at: u64,
     pub(super) retry_after: u64,

@@ -154,7 +154,6 @@ impl Supervisor {
                     region,
                     health,
                 });
-                owner.answered -= place.slot.into();
                 owner.group.relocate(place, moved);
                 let entry = self.places.iter_mut().find(|(other, _)| *other == place).expect("it was not given up");
                 entry.1 = moved;
@@ -217,7 +216,6 @@ impl Supervisor {
         let Some(slot) = owner.group.view().free().first() else { return };
         let address = owner.places.len() as u64;
         owner.places.push(PlaceRecord { node, incarnation, region, health });
-        owner.answered -= slot.into();
         let place = owner.group.adopt(slot, address);
         self.places.push((place, address));
         owner.count(Count::Adopted);

@@ -40,13 +40,13 @@ impl SpreadQueuePair {
         let entry = &operation.at.area.table;
         let mut again = slots & write.waiting();
         for slot in again.iter() {
-            let Some(address) = entry.address(write.place(slot)) else { continue };
+            let Some((address, asked)) = entry.ask(write.place(slot)) else { continue };
             let (from, vector) = self.moved(at, operation, slot);
             let posted = PageWrite { to: entry.page_at(address, operation.at.page), from, vector };
             let id = below(self.operations.id_below(at), slot);
             match self.lanes.post(address.node, id, Posted::Write(posted), now) {
                 Some(Ok(())) => {
-                    self.asked_at[usize::from(at)][slot.index()] = address.node;
+                    self.asked_at[usize::from(at)][slot.index()] = asked;
                     again -= slot.into();
                 }
                 Some(Err(PostError::Full)) => {}
@@ -70,7 +70,7 @@ impl SpreadQueuePair {
     pub(super) fn wrote(&mut self, at: u16, slots: SlotSet, now: Nanos) {
         let at = usize::from(at);
         let Some(begun) = self.begun_at[at] else { return };
-        slots.iter().for_each(|slot| self.lanes.wrote(self.asked_at[at][slot.index()], begun, now));
+        slots.iter().for_each(|slot| self.lanes.wrote(self.asked_at[at][slot.index()].node, begun, now));
     }
 
     /// Does what a step of a write says.
@@ -92,8 +92,8 @@ impl SpreadQueuePair {
     }
 
     fn end_write(&mut self, at: u16, operation: &Operation, write: Write, now: Nanos) -> Step {
-        let (may_land, nodes) = (write.unsettled(), &self.asked_at[usize::from(at)]);
-        let withdrawn = may_land.iter().map(|slot| (write.place(slot), nodes[slot.index()]));
+        let (may_land, asked) = (write.unsettled(), &self.asked_at[usize::from(at)]);
+        let withdrawn = may_land.iter().map(|slot| (write.place(slot), asked[slot.index()]));
         self.unsettled.add(&operation.at, withdrawn);
         match write.finish(&operation.at.area.table.group) {
             WriteEnd::Acknowledged(_) => self.leave_to_file(operation, now),

@@ -88,17 +88,19 @@ impl Pair {
         }
         // Where it was sent, wherever the place is now.
         let request = Request { id: owner.id(), call: Call::Abort(operation.request.id), ..operation.request };
-        self.send(owner, Task::Abort(place), request, operation.health);
+        self.send(owner, Task::Abort(place), request, (operation.health, operation.address));
     }
 
-    /// Writes that were cancelled where a place was before it moved have settled once it has answered elsewhere: the
-    /// region has left that node, and when it comes back they are too old.
+    /// Writes that were cancelled where a place was before it moved have settled once it has answered elsewhere who
+    /// asked since: the region has left that node, and when it comes back they are too old.
     pub(super) fn leave_behind(&mut self, owner: &mut Owner) {
         let is_believed = owner.sabotage == Some(Sabotage::SettledByWord);
         let left_behind = self.operations.values().filter(|operation| {
             let Task::Abort(place) = operation.task else { return false };
-            let is_elsewhere = owner.health_of(place).is_some_and(|health| health != operation.health);
-            is_elsewhere && (is_believed || owner.answered.contains(place.slot))
+            let is_said = owner.health_of(place).is_some_and(|health| health != operation.health);
+            let last = owner.answered[place.slot.index()];
+            let has_left = last > operation.address && owner.places[last as usize].health != operation.health;
+            has_left || is_believed && is_said
         });
         for id in left_behind.map(|operation| operation.request.id).collect::<Vec<_>>() {
             let operation = self.operations.remove(&id).expect("it is under way");

@@ -29,7 +29,10 @@ impl World {
         let to = before.unwrap_or(any);
         let is_free = !self.controller.uses(to, regions) && !self.supervisor.has_asked(to);
         if is_free && self.controller.begin(region, to, &mut self.nodes, now) {
-            let longest = if self.owner.chance(0.5) { 60 * MS } else { 3 * MS };
+            // Some take longer than a node may be silent.
+            let is_long = self.weather == Weather::Wild && self.owner.chance(0.1);
+            let usual = if self.owner.chance(0.5) { 60 * MS } else { 3 * MS };
+            let longest = if is_long { 1_500 * MS } else { usual };
             let span = self.owner.rng.random_range(MS..longest);
             self.last_moved = Some(region);
             self.schedule(now + span, Event::Moved(region));
