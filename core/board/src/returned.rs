@@ -3,8 +3,8 @@
 //! A region goes to another node and comes back. A request that was on its way here all the time may arrive only now,
 //! and its sender has long gone on: it was refused elsewhere, or asked again there, or gave it up. Nothing tells such a
 //! request from a new one but when it was sent first, which it says on the clock of this node, and never later than it
-//! was (Clio's T4, as in `recent`). So what claims a time before the region began to come back is refused for good, as it
-//! would have been while the region was elsewhere.
+//! was (Clio's T4, as in `recent`). So what claims a time before the region began to come back is refused for good, as
+//! it would have been while the region was elsewhere.
 //!
 //! Times are kept in a table of a fixed size, by a hash of the region; those that share a place share the later time.
 //! Then one that did not move refuses what was on its way at that moment, and it is asked for again.

@@ -264,8 +264,8 @@ impl Entry {
     /// whether or not it has come back.
     pub(super) fn has_left(&self, slot: Slot, asked: Asked) -> bool {
         let last = self.answered[slot.index()].load(Ordering::Acquire);
-        let is_later = last >> u16::BITS > answered(asked) >> u16::BITS;
-        is_later && last as u16 != asked.node.0
+        let (era, node) = (last >> u16::BITS, last & u64::from(u16::MAX));
+        era > answered(asked) >> u16::BITS && node != u64::from(asked.node.0)
     }
 
     /// Places are doubted. True if one of them was not before.

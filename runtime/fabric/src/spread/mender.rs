@@ -248,9 +248,8 @@ impl Mender {
         match (end, asked) {
             (End::Done, Some((area, slot, asked))) => area.table.has_answered(slot, asked),
             (End::Done, None) => {}
-            (End::Refused(ErrorCode::Moved | ErrorCode::BadAddress), asked) => {
-                asked.iter().for_each(|(area, ..)| doubt(area));
-            }
+            (End::Refused(ErrorCode::Moved | ErrorCode::BadAddress), Some((area, ..))) => doubt(&area),
+            (End::Refused(ErrorCode::Moved | ErrorCode::BadAddress), None) => {}
             (End::Refused(_) | End::Unknown, _) => self.shared.areas.all().iter().for_each(|area| doubt(area)),
         }
     }
