@@ -22,9 +22,9 @@ use crate::install::Built;
 use archive::Tree;
 use stage::Stage;
 
-const USAGE: &str = "type cargo xtask dist, with --only tar,deb,rpm,image for some of them, --to DIR for another folder \
-                     than target/dist, --from target/release for what was built before, and --try yes to install each in an \
-                     empty root";
+const USAGE: &str = "type cargo xtask dist, with --only tar,deb,rpm,image for some of them, --to DIR for another \
+                     folder than target/dist, --from target/release for what was built before, and --try to install \
+                     each in an empty root";
 /// What can be made.
 const FORMS: [&str; 4] = ["tar", "deb", "rpm", "image"];
 /// What the packages say of themselves.
@@ -52,12 +52,18 @@ pub(crate) struct Package {
 
 fn wish(arguments: &[&str]) -> Result<Wish, String> {
     let mut wish = Wish { only: FORMS.map(str::to_owned).to_vec(), to: None, from: None, is_tried: false };
-    for pair in arguments.chunks(2) {
+    let mut rest = arguments;
+    while !rest.is_empty() {
+        if let ["--try", behind @ ..] = rest {
+            (wish.is_tried, rest) = (true, behind);
+            continue;
+        }
+        let (pair, behind) = rest.split_at(rest.len().min(2));
+        rest = behind;
         match pair {
             ["--only", forms] => wish.only = forms.split(',').map(str::to_owned).collect(),
             ["--to", folder] => wish.to = Some(folder.into()),
             ["--from", folder] => wish.from = Some(folder.into()),
-            ["--try", "yes"] => wish.is_tried = true,
             _ => return Err(format!("'{}' is not understood: {USAGE}", pair.join(" "))),
         }
     }
@@ -99,7 +105,7 @@ pub(crate) fn run_with(root: &Path, arguments: &[&str]) -> Result<(), String> {
 
 /// What a night builds is packed and tried.
 pub(crate) fn run(root: &Path) -> Result<(), String> {
-    run_with(root, &["--try", "yes"])
+    run_with(root, &["--try"])
 }
 
 /// When the commit was made that is built, as `SOURCE_DATE_EPOCH` says, or git.
@@ -119,7 +125,8 @@ mod tests {
     #[test]
     fn arguments_are_checked() {
         assert_eq!(wish(&[]).unwrap().only, FORMS);
-        let some = wish(&["--only", "deb,image", "--from", "/t", "--to", "/d"]).unwrap();
+        let some = wish(&["--only", "deb,image", "--try", "--from", "/t", "--to", "/d"]).unwrap();
+        assert!(some.is_tried && !wish(&[]).unwrap().is_tried);
         assert_eq!((some.only.len(), some.from, some.to), (2, Some("/t".into()), Some("/d".into())));
         for bad in [&["--only", "exe"][..], &["--only"], &["now"]] {
             assert!(wish(bad).unwrap_err().contains("type cargo xtask dist"), "{bad:?}");

@@ -8,9 +8,7 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use yonder_units::Narrow;
-
-use crate::address::Pid;
+use crate::address::{Pid, place_of_region};
 use crate::recent::NodeTime;
 
 /// Counters: as many as there are likely regions on a node, at most.
@@ -61,11 +59,7 @@ impl Heat {
 
     #[inline]
     fn counter(&self, pid: Pid, region: u64) -> &AtomicU32 {
-        let key = (u64::from(pid.get()) << 32) ^ region;
-        // Twice, so that neighbours in one space do not take turns with neighbours in the next.
-        let hash = key.wrapping_mul(GOLDEN);
-        let hash = (hash ^ (hash >> 32)).wrapping_mul(GOLDEN);
-        &self.counters[(hash >> (u64::BITS - COUNTERS.ilog2())).narrow_usize()]
+        &self.counters[place_of_region(pid, region, COUNTERS)]
     }
 }
 

@@ -13,15 +13,11 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use yonder_units::Narrow;
-
-use crate::address::Pid;
+use crate::address::{Pid, place_of_region};
 use crate::recent::NodeTime;
 
 /// Places of the table.
 const PLACES: usize = 1 << 12;
-/// 2^64 divided by the golden ratio.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 /// See the head of this file.
 #[derive(Debug)]
@@ -60,10 +56,7 @@ impl Returned {
     }
 
     fn time_of(&self, pid: Pid, region: u64) -> &AtomicU64 {
-        let key = (u64::from(pid.get()) << 32) ^ region;
-        let hash = key.wrapping_mul(GOLDEN);
-        let hash = (hash ^ (hash >> 32)).wrapping_mul(GOLDEN);
-        &self.times[(hash >> (u64::BITS - PLACES.ilog2())).narrow_usize()]
+        &self.times[place_of_region(pid, region, PLACES)]
     }
 }
 

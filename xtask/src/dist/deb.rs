@@ -51,9 +51,9 @@ fn control(tree: &Tree, package: &Package) -> String {
     format!(
         "Package: yonder\nVersion: {version}\nArchitecture: amd64\nMaintainer: {MAINTAINER}\nInstalled-Size: {kib}\n\
          Depends: libc6 (>= {glibc}), libgcc-s1\nSection: utils\nPriority: optional\nHomepage: {HOME}\n\
-         Description: {SUMMARY}\n A page that is not local is fetched when it is touched, and the page fault yields: \
-         other requests\n are served meanwhile. With memory nodes, a controller, a key-value server, and `yonder run`\n \
-         for programs as they are.\n"
+         Description: {SUMMARY}\n A page that is not local is fetched when it is touched, and the page fault \
+         yields:\n other requests are served meanwhile. With memory nodes, a controller, a key-value\n server, and \
+         `yonder run` for programs as they are.\n"
     )
 }
 

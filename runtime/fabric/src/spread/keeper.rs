@@ -54,10 +54,10 @@ pub(super) struct Keeper {
     again: Duration,
     /// Nodes that writes wait for.
     laggards: Laggards,
-    /// Before then the controller is not asked again about places at nodes that do not answer, by their numbers: about
-    /// one place, and about all.
-    asked_of: Vec<Nanos>,
-    canary_of: Vec<Nanos>,
+    /// Before then the controller is not asked again about a place at a node that does not answer, nor about all of its
+    /// places; by the numbers of nodes.
+    one_asked_until: Vec<Nanos>,
+    all_asked_until: Vec<Nanos>,
     /// Regions that the controller is to be told of: they are not used any more.
     gone: Vec<u32>,
     give_back_at: Nanos,
@@ -102,8 +102,8 @@ impl Default for Keeper {
         Self {
             again: LOOK_AGAIN,
             laggards: Laggards::default(),
-            asked_of: Vec::new(),
-            canary_of: Vec::new(),
+            one_asked_until: Vec::new(),
+            all_asked_until: Vec::new(),
             gone,
             give_back_at: 0,
             link_at: 0,
@@ -149,7 +149,7 @@ impl Keeper {
             }
             let state = shared.nodes.get(kept.address.node).health.state();
             // It may have been drained and ended: one place is enough to know.
-            if matches!(state, State::Suspect | State::Silent) && is_due(&mut self.canary_of, kept.address.node) {
+            if matches!(state, State::Suspect | State::Silent) && is_due(&mut self.one_asked_until, kept.address.node) {
                 shared.doubt(entry, kept.place.slot.into());
             }
             is_amiss |= match state {
@@ -214,7 +214,7 @@ impl Keeper {
     fn follow(&mut self, shared: &Shared, areas: &List<Entry>, mut left: Vec<NodeIndex>) {
         left.sort_unstable_by_key(|node| node.0);
         left.dedup();
-        left.retain(|node| !shared.nodes.get(*node).health.state().is_up() && is_due(&mut self.asked_of, *node));
+        left.retain(|node| !shared.nodes.get(*node).health.state().is_up() && is_due(&mut self.all_asked_until, *node));
         if left.is_empty() {
             return;
         }

@@ -233,7 +233,12 @@ impl Mender {
             let into = ReadInto::Frame(self.shares.frame(DEPTH, Slot::new(0)));
             let read = PageRead { from: RemoteAddress(address.start), into, vector: Vector::WHOLE };
             let posted = self.lanes.post(index, WorkId(PROBE + node as u64), Posted::Read(read), now);
-            probe.under_way = (posted == Some(Ok(()))).then(|| (Arc::downgrade(&area), slot, asked));
+            if posted == Some(Ok(())) {
+                probe.under_way = Some((Arc::downgrade(&area), slot, asked));
+            } else if at.is_none() {
+                // The lane is not there yet.
+                node_of.note_moved(&area);
+            }
         }
     }
 
