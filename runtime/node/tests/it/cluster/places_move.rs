@@ -1,13 +1,18 @@
 //! Places of groups that move: what is late where they were does no harm when they are back there, and where they are
 //! is known also if nobody uses them.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use yonder_fabric::{Module, Status};
+use yonder_protect::health::GIVE_UP_AFTER;
+use yonder_wire::ErrorCode;
 
 use super::scene::{PAGE, REGION, Scene, TIMEOUT, stream_node_at, until, url_of};
 use super::spread::{counter, url};
 use super::stalled_path::StalledPath;
+use super::target::Target;
 use crate::end_to_end::testbed::{Client, PAGE as SMALL, page};
 
 /// Pages of 4 KiB in a region.
@@ -154,6 +159,35 @@ fn places_that_have_moved_before_their_node_fell_silent_are_not_given_up() {
         (counter(&client, "spread_moves") == 3).then_some(())
     });
     pages().for_each(|index| assert_eq!(client.load(page(start, index)), (Status::Done, 1)));
+}
+
+/// A region is on its way for longer than a node may be silent, and its node says so.
+#[test]
+fn a_node_is_not_silent_while_a_region_moves_off_it() {
+    let scene = Scene::new(1);
+    let first = stream_node_at(scene.address(), 8 * ONE_REGION);
+    let _other = stream_node_at(scene.address(), 8 * ONE_REGION);
+    let mut client = Client::new(&format!("{}?copies=2", url(&scene)), 4);
+    let start = client.allocate(PAGES);
+    assert_eq!(client.store(start, 1), Status::Done);
+    // It waits for the end of the move, which does not come if the test fails.
+    let target = ManuallyDrop::new(Target::new(&scene));
+    scene.client().start_drain(&url_of(&first)).unwrap();
+    let begin = target.next();
+    let begun = Instant::now();
+    until("a silent node would have been given up", || {
+        assert_eq!(client.store(start, 2), Status::Done, "the other node has it");
+        (begun.elapsed() > Duration::from_nanos(2 * GIVE_UP_AFTER)).then_some(())
+    });
+    let given_up = counter(&client, "spread_places_given_up");
+    scene.client().undrain(&url_of(&first)).unwrap();
+    begin.answer(Err(ErrorCode::OutOfMemory));
+    assert_eq!(given_up, 0);
+    until("the page is at both again", || {
+        client.poll();
+        (counter(&client, "spread_degraded_pages") == 0).then_some(())
+    });
+    assert_eq!((client.load(start), counter(&client, "spread_places_given_up")), ((Status::Done, 2), 0));
 }
 
 /// A node whose memory runs low gives one region away, and stays. Nobody looks at what is there.
