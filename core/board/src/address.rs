@@ -1,7 +1,6 @@
 //! Numbers that must not be mixed up: [`Pid`], [`VirtualPage`], [`PhysicalPage`], [`PageSize`]; and how a range of
 //! bytes falls into pages: [`Pieces`].
 
-use yonder_units::Narrow;
 use yonder_wire::ErrorCode;
 
 /// Bytes of the smallest pages.
@@ -15,19 +14,6 @@ pub(crate) const PID_OF_CONTROLLER_MIN: u32 = 1 << 31;
 /// Number of a remote address space, unique among all nodes; never 0.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Pid(std::num::NonZeroU32);
-
-/// 2^64 divided by the golden ratio.
-const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// The place of an address space's region in a table of so many, a power of two.
-#[inline]
-pub(crate) fn place_of_region(pid: Pid, region: u64, places: usize) -> usize {
-    let key = (u64::from(pid.get()) << 32) ^ region;
-    // Twice, so that neighbours in one space do not take turns with neighbours in the next.
-    let hash = key.wrapping_mul(GOLDEN);
-    let hash = (hash ^ (hash >> 32)).wrapping_mul(GOLDEN);
-    (hash >> (u64::BITS - places.ilog2())).narrow_usize()
-}
 
 impl Pid {
     /// The address space with this number; `None` for 0, which no address space has.

@@ -253,12 +253,13 @@ impl SlowPath {
         if (to - from) / self.board.config.page_size.bytes() > u64::from(ADOPT_PAGES_MAX) {
             return Err(ErrorCode::BadLength);
         }
-        if self.transfers.last(pid, from).is_some() {
-            self.board.returned.note(pid, from, to, now);
-        }
         let allocations: Vec<MovedAllocation> = inventory.allocations().map(MovedAllocation::from).collect();
         let pages: Vec<VirtualPage> = inventory.pages().map(VirtualPage).collect();
         let moving = self.begin_adopt(pid, (from, to), &allocations, &pages, shell)?;
+        // Of what was taken only, so that what is refused for nothing refuses nothing. Its pages are found later.
+        if self.transfers.last(pid, from).is_some() {
+            self.board.returned.note(pid, from, to, now);
+        }
         self.transfers.note(pid, from, transfer, Fate::Open);
         self.adoptions.under_way.insert((pid, from), Adoption { transfer, to, moving, stage: Stage::Filling(now) });
         Ok(())

@@ -8,7 +8,9 @@
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use crate::address::{Pid, place_of_region};
+use yonder_units::Narrow;
+
+use crate::address::Pid;
 use crate::recent::NodeTime;
 
 /// Counters: as many as there are likely regions on a node, at most.
@@ -59,7 +61,11 @@ impl Heat {
 
     #[inline]
     fn counter(&self, pid: Pid, region: u64) -> &AtomicU32 {
-        &self.counters[place_of_region(pid, region, COUNTERS)]
+        let key = (u64::from(pid.get()) << 32) ^ region;
+        // Twice, so that neighbours in one space do not take turns with neighbours in the next.
+        let hash = key.wrapping_mul(GOLDEN);
+        let hash = (hash ^ (hash >> 32)).wrapping_mul(GOLDEN);
+        &self.counters[(hash >> (u64::BITS - COUNTERS.ilog2())).narrow_usize()]
     }
 }
 

@@ -137,7 +137,7 @@ impl NodeCore {
             config: config.clone(),
             table: Arc::new(PageTable::new(config.pages, config.seed)),
             moved,
-            returned: Returned::new(region_bytes.ilog2()),
+            returned: Returned::new(region_bytes.ilog2(), config.seed),
             capabilities: Capabilities::new(config.key.clone()),
             // Of clients, and as many of the shell.
             lives: Arc::new(Lives::new(config.spaces.spaces_max.saturating_mul(2))),

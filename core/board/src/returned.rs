@@ -6,14 +6,18 @@
 //! was (Clio's T4, as in `recent`). So what claims a time before the region began to come back is refused for good, as
 //! it would have been while the region was elsewhere.
 //!
-//! Times are kept in a table of a fixed size, by a hash of the region; those that share a place share the later time.
-//! Then one that did not move refuses what was on its way at that moment, and it is asked for again.
+//! Times are kept in a table of a fixed size, by a hash of the region that clients cannot foresee; those that share a
+//! place share the later time. Then one that did not move refuses what was on its way at that moment, and it is asked
+//! for again. Only address spaces of a controller have regions that move, so what others send is never refused.
 //!
 //! The slow path notes, before pages of the region can be found here; any thread looks, after it has found one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::address::{Pid, place_of_region};
+use xxhash_rust::xxh3::xxh3_64_with_seed;
+use yonder_units::Narrow;
+
+use crate::address::Pid;
 use crate::recent::NodeTime;
 
 /// Places of the table.
@@ -26,13 +30,15 @@ pub(crate) struct Returned {
     latest: AtomicU64,
     times: Box<[AtomicU64]>,
     region_shift: u32,
+    seed: u64,
 }
 
 impl Returned {
-    /// Nothing has come back yet. Regions have `1 << region_shift` bytes.
-    pub(crate) fn new(region_shift: u32) -> Self {
+    /// Nothing has come back yet. Regions have `1 << region_shift` bytes. `seed` makes it unpredictable to clients which
+    /// of them share a place.
+    pub(crate) fn new(region_shift: u32, seed: u64) -> Self {
         let times = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
-        Self { latest: AtomicU64::new(0), times, region_shift }
+        Self { latest: AtomicU64::new(0), times, region_shift, seed }
     }
 
     /// The regions between two addresses begin to come back.
@@ -46,7 +52,8 @@ impl Returned {
     /// Whether a request that was sent first at a time, or later, may be from before the region came back.
     #[inline]
     pub(crate) fn is_before(&self, pid: Pid, address: u64, sent: NodeTime) -> bool {
-        sent < self.latest.load(Ordering::Acquire)
+        pid.is_of_controller()
+            && sent < self.latest.load(Ordering::Acquire)
             && sent < self.time_of(pid, address >> self.region_shift).load(Ordering::Acquire)
     }
 
@@ -56,7 +63,8 @@ impl Returned {
     }
 
     fn time_of(&self, pid: Pid, region: u64) -> &AtomicU64 {
-        &self.times[place_of_region(pid, region, PLACES)]
+        let key = u64::from(pid.get()) << u32::BITS ^ region;
+        &self.times[xxh3_64_with_seed(&key.to_le_bytes(), self.seed).narrow_usize() % PLACES]
     }
 }
 
@@ -64,19 +72,32 @@ impl Returned {
 mod tests {
     use super::*;
 
-    const PID: Pid = Pid::new(7).unwrap();
+    const PID: Pid = Pid::new(7 | 1 << 31).unwrap();
 
     #[test]
     fn what_was_sent_before_a_region_came_back_is_told_apart() {
-        let returned = Returned::new(20);
+        let returned = Returned::new(20, 7);
         assert!(!returned.is_before(PID, 5 << 20, 0));
         returned.note(PID, 5 << 20, 7 << 20, 1000);
         let at = |address: u64, sent| returned.is_before(PID, address, sent);
         assert!(at(5 << 20, 999) && at((7 << 20) - 1, 999) && at((5 << 20) + 77, 0));
         assert!(!at(5 << 20, 1000) && !at(7 << 20, 999) && !at((5 << 20) - 1, 999));
-        assert!(!returned.is_before(Pid::new(8).unwrap(), 5 << 20, 999));
+        assert!(!returned.is_before(Pid::new(8 | 1 << 31).unwrap(), 5 << 20, 999));
         returned.note(PID, 6 << 20, 7 << 20, 2000);
         returned.note(PID, 6 << 20, 6 << 20, 1500);
         assert!(at(6 << 20, 1999) && !at(5 << 20, 1000), "time does not go back");
+        let of_node = Pid::new(7).unwrap();
+        returned.note(of_node, 5 << 20, 7 << 20, 3000);
+        assert!(!returned.is_before(of_node, 5 << 20, 999), "its regions never move");
+    }
+
+    #[test]
+    fn which_regions_share_a_place_is_not_foreseen() {
+        let shared = |seed| {
+            let returned = Returned::new(20, seed);
+            returned.note(PID, 0, 1 << 30, 1000);
+            (1024..9216_u64).filter(|region| returned.is_before(PID, region << 20, 999)).collect::<Vec<_>>()
+        };
+        assert!(!shared(1).is_empty() && shared(1) != shared(2));
     }
 }

@@ -124,6 +124,8 @@ pub struct Client {
     pub(crate) clock: NodeClock,
     /// What the node has last given to show that this client receives at its address.
     pub(crate) cookie: u64,
+    /// Answers that fitted what was asked.
+    pub(crate) heard: u64,
     /// Not later than the first overdue answer or ended pause.
     pub(crate) fragment_due: Nanos,
     /// Not later than the first deadline.
@@ -149,6 +151,7 @@ impl Client {
             window: Window::new(config.window),
             clock: NodeClock::default(),
             cookie: 0,
+            heard: 0,
             fragment_due: Nanos::MAX,
             deadline_due: Nanos::MAX,
             pace_due: Nanos::MAX,
@@ -249,10 +252,10 @@ impl Client {
         self.operations.may_still_change(&Scope::of_range(pid, address, bytes, self.page_shift))
     }
 
-    /// Bytes that have come of the node.
+    /// Answers of the node to what it was asked, also those that say that it is to be asked again.
     #[must_use]
-    pub fn received_bytes(&self) -> u64 {
-        self.stats.received_bytes
+    pub fn answers_heard(&self) -> u64 {
+        self.heard
     }
 
     /// What the client has seen.

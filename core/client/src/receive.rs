@@ -60,6 +60,7 @@ impl Client {
             self.stats.unfit += 1;
             return Received::Nothing;
         }
+        self.heard += 1;
         self.cookie = header.cookie;
         self.clock.hear(header.time, now);
         if header.time < self.fragments.slot(found.slot).time {

@@ -220,9 +220,9 @@ impl LaneQueue {
         self.lane.idle()
     }
 
-    /// Bytes that have come of the node.
-    pub(crate) fn received_bytes(&self) -> u64 {
-        self.lane.received_bytes()
+    /// As [`Lane::answers_heard`].
+    pub(crate) fn answers_heard(&self) -> u64 {
+        self.lane.answers_heard()
     }
 
     /// As [`QueuePair::outstanding`].

@@ -197,6 +197,20 @@ fn what_was_sent_before_a_region_came_back_changes_nothing() {
     }
 }
 
+/// Whoever may ask for a transfer could else have others' requests refused, for nothing.
+#[test]
+fn a_transfer_that_is_not_taken_refuses_nothing() {
+    let (mut world, space) = node();
+    begin(&mut world, space, &[allocation(FIRST_PAGE, 1)], &[64]).unwrap();
+    finish(&mut world, space, 0);
+    let write = world.request(Kind::Write, space, REGION, 1);
+    let same = InventoryList::new([allocation(FIRST_PAGE, 1)], [FIRST_PAGE]).unwrap();
+    let refused = adopt(&mut world, space, 0, &later(1, AdoptStage::Begin(same.inventory())));
+    assert_eq!(refused, Err(ErrorCode::BadAddress), "it is here");
+    assert_eq!(world.send(&write, &[2]).0.code, ErrorCode::None);
+    assert_eq!(world.read(space, REGION, 1), Ok(vec![2]));
+}
+
 #[test]
 fn a_transfer_that_stays_silent_is_undone() {
     let (mut world, space) = node();

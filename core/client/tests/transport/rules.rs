@@ -347,13 +347,14 @@ fn answers_that_do_not_fit_are_dropped() {
     let unknown = sealed(&Header { request_id: 77, first_id: 77, ..sent.header.answer(5, 8) }, &[0; 8]);
     let future = sent.header.request_id + 16;
     let future = sealed(&Header { request_id: future, first_id: future, ..sent.header.answer(5, 8) }, &[0; 8]);
+    let heard = lane.client.answers_heard();
     for bytes in [short, other, request, unknown, future] {
         assert_eq!(lane.receive(&bytes), Received::Nothing);
     }
     assert_eq!((lane.client.stats().unfit, lane.client.stats().late), (3, 2));
-    assert_eq!(lane.completions(), []);
+    assert_eq!((lane.completions(), lane.client.answers_heard()), (vec![], heard), "none says that the node is there");
     lane.exchange(&sent);
-    assert_eq!(lane.outcomes(), [(1, Outcome::Done)]);
+    assert_eq!((lane.outcomes(), lane.client.answers_heard()), (vec![(1, Outcome::Done)], heard + 1));
 }
 
 #[test]

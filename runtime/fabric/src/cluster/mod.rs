@@ -184,10 +184,10 @@ impl Cluster {
         self.ask(region)
     }
 
-    /// Where a region is that was at `node` and is no more; waits for a while if it is on its way. `node` if it is
-    /// there all the same: it may have come back just now.
-    pub fn relocate(&self, region: u32, node: NodeId) -> Result<Location, ClusterError> {
-        let end = Instant::now() + MOVE_TIME_MAX;
+    /// Where a region is that was at `node` and is no more; `node` if it is there all the same: it may have come back
+    /// just now. With `waits`, if `node` has said so before, it is waited for a while if it is on its way.
+    pub fn relocate(&self, region: u32, node: NodeId, waits: bool) -> Result<Location, ClusterError> {
+        let end = Instant::now() + if waits { MOVE_TIME_MAX } else { Duration::ZERO };
         loop {
             if let Some(known) = self.known(region).filter(|known| known.node != node) {
                 return Ok(known);

@@ -224,10 +224,10 @@ impl Lane {
         }
     }
 
-    /// Bytes that have come of the node.
+    /// As [`Client::answers_heard`].
     #[must_use]
-    pub fn received_bytes(&self) -> u64 {
-        self.client.received_bytes()
+    pub fn answers_heard(&self) -> u64 {
+        self.client.answers_heard()
     }
 
     /// What the lane has seen.

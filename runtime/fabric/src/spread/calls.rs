@@ -10,7 +10,7 @@ use yonder_wire::Kind;
 use super::Shared;
 use super::group::{Entry, Kept};
 use super::keeper::{Found, find};
-use super::nodes::{FailedCall, may_have_moved};
+use super::nodes::{FailedCall, Node, may_have_moved};
 use crate::FabricError;
 use crate::areas::Area;
 use crate::lane::CallError;
@@ -41,9 +41,14 @@ impl Shared {
     ) -> Result<(), FabricError> {
         let end = Instant::now() + MOVE_TIME_MAX;
         loop {
-            let kept: Option<Kept> = area.table.kept().find(|kept| kept.place.slot == slot);
+            let kept = area.table.kept().find(|kept| kept.place.slot == slot);
             // What was given up is not asked.
-            let Some(kept) = kept.filter(|kept| area.table.address(kept.place).is_some()) else { return Ok(()) };
+            let asked = kept.and_then(|kept| Some((kept, area.table.ask(kept.place)?.1)));
+            let Some((kept, asked)) = asked else { return Ok(()) };
+            if asked.node != kept.address.node {
+                // It has moved just now.
+                continue;
+            }
             let (has_others, start) = (area.table.group.protection().wanted() > 1, kept.address.start + offset);
             if let Some(backup) = self.backup.as_ref().filter(|_| kept.region.is_none()) {
                 // Its memory is freed when the mender has done with it.
@@ -54,13 +59,20 @@ impl Shared {
             let span = if kind == Kind::Free { area.table.bytes() } else { bytes };
             // What does not answer is not waited for where others have the pages: their words say what they are,
             // whatever is there. But for what was asked before and may still be done: it would undo a later write.
-            if has_others && !node.health.state().is_up() && !node.may_still_change(start, span) {
+            let may_still_change = || self.asked_once(&area.table, kept).any(|node| node.may_still_change(start, span));
+            if has_others && !node.health.state().is_up() && !may_still_change() {
                 return Ok(());
             }
             let error = match node.call(kind, start, bytes, &[]) {
-                Ok(_) => return Ok(()),
+                Ok(_) => {
+                    area.table.has_answered(slot, asked);
+                    return Ok(());
+                }
                 Err(error) => error,
             };
+            if matches!(error, FailedCall::Call(CallError::TimedOut | CallError::Lost)) {
+                area.table.note_given_up(slot, asked);
+            }
             let may_be_elsewhere = match &error {
                 FailedCall::Call(CallError::Refused(code)) => may_have_moved(*code),
                 FailedCall::Call(CallError::TimedOut | CallError::Lost) | FailedCall::Open(_) => true,
@@ -77,15 +89,25 @@ impl Shared {
     /// more pages, which would undo later writes of those that have shares there.
     pub(super) fn await_aborts(&self, area: &Arc<Area<Entry>>, bytes: Range<u64>) -> Result<(), FabricError> {
         for kept in area.table.kept().filter(|kept| kept.region.is_some()) {
-            let node = self.nodes.get(kept.address.node);
-            let ended = node.await_aborts(kept.address.start + bytes.start, bytes.end - bytes.start);
-            // What was given up is not asked, nor written.
-            if let Err(error) = ended
-                && area.table.address(kept.place).is_some()
-            {
-                return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });
+            for node in self.asked_once(&area.table, kept) {
+                let ended = node.await_aborts(kept.address.start + bytes.start, bytes.end - bytes.start);
+                // What was given up is not asked, nor written.
+                if let Err(error) = ended
+                    && area.table.address(kept.place).is_some()
+                {
+                    return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });
+                }
             }
         }
         Ok(())
+    }
+
+    /// The node that has a place, and those that had it when it was asked for something that they have not answered:
+    /// once it is back there, they may do it. That the controller has it elsewhere does not end that.
+    fn asked_once(&self, entry: &Entry, kept: Kept) -> impl Iterator<Item = Arc<Node>> + use<> {
+        let mut nodes = entry.given_up_at(kept.place.slot);
+        nodes.retain(|node| *node != kept.address.node);
+        nodes.push(kept.address.node);
+        nodes.into_iter().map(|node| self.nodes.get(node)).collect::<Vec<_>>().into_iter()
     }
 }

@@ -55,6 +55,8 @@ pub(super) struct Entry {
     /// Pages on their way to the file of `backup`.
     late: AtomicU64,
     kept: Mutex<Places>,
+    /// Calls that nodes may still execute, though nobody waits for them.
+    given_up: Mutex<Vec<(Slot, Asked)>>,
     /// Of the keeper.
     evacuation: Mutex<Evacuation>,
 }
@@ -105,6 +107,7 @@ impl Entry {
             answered: Default::default(),
             late: AtomicU64::new(0),
             kept: Mutex::default(),
+            given_up: Mutex::default(),
             evacuation: Mutex::default(),
         }
     }
@@ -203,17 +206,23 @@ impl Entry {
         self.lock().is_released = true;
     }
 
-    /// The content of a place is at another address now.
-    pub(super) fn relocate(&self, moved: Kept, address: Address) {
+    /// The content of a place is at another address now. False if more is known by now.
+    pub(super) fn relocate(&self, moved: Kept, address: Address) -> bool {
         let mut kept = self.lock();
         // What another thread has heard since is not undone.
         let is_it = |known: &&mut Kept| known.place == moved.place && known.address == moved.address;
-        if let Some(known) = kept.slots[moved.place.slot.index()].as_mut().filter(is_it) {
-            // Before the address: who sees the new one with an old era has asked too early at worst.
-            self.eras[moved.place.slot.index()].fetch_add(1, Ordering::AcqRel);
+        let known = kept.slots[moved.place.slot.index()].as_mut().filter(is_it);
+        let is_known = known.is_some();
+        if let Some(known) = known {
+            // Before and after: who has asked at the old address has an older era than who asks at the new one,
+            // whatever it has seen of this.
+            let era = &self.eras[moved.place.slot.index()];
+            era.fetch_add(1, Ordering::AcqRel);
             self.group.relocate(moved.place, address.to_bits());
             known.address = address;
+            era.fetch_add(1, Ordering::AcqRel);
         }
+        is_known
     }
 
     /// Forgets a place that was given up, once its slot is free.
@@ -245,10 +254,16 @@ impl Entry {
     /// Where a slot's place is, for who is about to ask there; `None` if it was given up.
     #[inline]
     pub(super) fn ask(&self, place: Place) -> Option<(Address, Asked)> {
-        // First, as `relocate` changes it first.
-        let era = self.eras[place.slot.index()].load(Ordering::Acquire);
-        let address = self.address(place)?;
-        Some((address, Asked { node: address.node, era }))
+        let eras = &self.eras[place.slot.index()];
+        let mut era = eras.load(Ordering::Acquire);
+        loop {
+            let address = self.address(place)?;
+            // An address of one era is not taken for one of another: the place may have gone and come back meanwhile.
+            match eras.load(Ordering::Acquire) {
+                same if same == era => return Some((address, Asked { node: address.node, era })),
+                later => era = later,
+            }
+        }
     }
 
     /// A slot's place has done what it was asked for.
@@ -266,6 +281,22 @@ impl Entry {
         let last = self.answered[slot.index()].load(Ordering::Acquire);
         let (era, node) = (last >> u16::BITS, last & u64::from(u16::MAX));
         era > answered(asked) >> u16::BITS && node != u64::from(asked.node.0)
+    }
+
+    /// A slot's place was asked for something of its memory, and did not answer.
+    pub(super) fn note_given_up(&self, slot: Slot, asked: Asked) {
+        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        if !given_up.contains(&(slot, asked)) {
+            given_up.push((slot, asked));
+        }
+    }
+
+    /// The nodes that may still do to a slot's place what it was asked there and did not answer, as far as the place
+    /// itself shows: not those that it has left.
+    pub(super) fn given_up_at(&self, slot: Slot) -> Vec<NodeIndex> {
+        let mut given_up = self.given_up.lock().unwrap_or_else(PoisonError::into_inner);
+        given_up.retain(|(of, asked)| !self.has_left(*of, *asked));
+        given_up.iter().filter(|(of, _)| *of == slot).map(|(_, asked)| asked.node).collect()
     }
 
     /// Places are doubted. True if one of them was not before.
@@ -316,7 +347,9 @@ mod tests {
         let first = asked();
         entry.has_answered(slot, first);
         assert!(!entry.has_left(slot, first));
-        entry.relocate(kept(), at(2));
+        let before = kept();
+        assert!(entry.relocate(before, at(2)));
+        assert!(!entry.relocate(before, at(2)), "that was heard before");
         // One that was asked before, at whatever node, says nothing.
         entry.has_answered(slot, first);
         entry.has_answered(slot, Asked { node: NodeIndex(2), ..first });

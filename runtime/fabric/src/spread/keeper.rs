@@ -58,6 +58,8 @@ pub(super) struct Keeper {
     /// places; by the numbers of nodes.
     one_asked_until: Vec<Nanos>,
     all_asked_until: Vec<Nanos>,
+    /// The area that is looked at first.
+    first: usize,
     /// Regions that the controller is to be told of: they are not used any more.
     gone: Vec<u32>,
     give_back_at: Nanos,
@@ -104,6 +106,7 @@ impl Default for Keeper {
             laggards: Laggards::default(),
             one_asked_until: Vec::new(),
             all_asked_until: Vec::new(),
+            first: 0,
             gone,
             give_back_at: 0,
             link_at: 0,
@@ -121,7 +124,9 @@ impl Keeper {
         let areas = shared.areas.all();
         let mut is_amiss = false;
         shared.nodes.leave(&mut self.laggards, yonder_clock::now());
-        for area in areas.iter() {
+        // One behind the other, so that it is not always the same place of a silent node that is asked about first.
+        self.first = (self.first + 1) % areas.len().max(1);
+        for area in areas[self.first..].iter().chain(&areas[..self.first]) {
             is_amiss |= self.look_at_places(shared, area);
             is_amiss |= evacuate(shared, &area.table);
         }
@@ -355,9 +360,11 @@ pub(super) fn find(shared: &Shared, area: &Arc<Area<Entry>>, kept: Kept) -> Foun
         return Found::Unknown;
     }
     shared.nodes.get(node).health.wait_anew(yonder_clock::now());
-    entry.relocate(kept, Address { node, ..kept.address });
-    shared.nodes.get(node).note_moved(area);
-    shared.count(Event::Moved);
+    // Another thread may have heard the same.
+    if entry.relocate(kept, Address { node, ..kept.address }) {
+        shared.nodes.get(node).note_moved(area);
+        shared.count(Event::Moved);
+    }
     Found::Moved
 }
 

@@ -19,7 +19,7 @@ use yonder_wire::ErrorCode;
 use super::backup;
 use super::group::{Asked, Entry};
 use super::lanes::{Lanes, below, name_and_slot};
-use super::nodes::NodeIndex;
+use super::nodes::{Node, NodeIndex};
 use super::shares::Shares;
 use super::unsettled::Unsettled;
 use super::{Event, Shared};
@@ -58,8 +58,7 @@ const PROBE: u64 = 1 << 62;
 
 /// What is asked of a node to know whether it answers, and has its places still: a page of one, which nobody looks at.
 struct Probe {
-    /// What is asked for, and where; memory may be given back meanwhile.
-    under_way: Option<(Weak<Area<Entry>>, Slot, Asked)>,
+    under_way: Option<Question>,
     /// Where the next place is looked for among the areas.
     next_area: usize,
     /// Places that were found in this round, and in the last.
@@ -67,6 +66,17 @@ struct Probe {
     next_at: Nanos,
     /// The same, while a node is suspect.
     soon_at: Nanos,
+}
+
+/// A page that is asked for to know that.
+struct Question {
+    /// Its memory may be given back meanwhile.
+    area: Weak<Area<Entry>>,
+    slot: Slot,
+    asked: Asked,
+    since: Nanos,
+    /// The place has moved there, as the controller says.
+    has_moved: bool,
 }
 
 /// A page under way.
@@ -196,56 +206,70 @@ impl Mender {
                     soon_at: now,
                 });
             }
-            let (probe, index) = (&mut self.probes[node], NodeIndex(node.narrow_u16()));
-            let node_of = self.shared.nodes.get(index);
-            let health = &node_of.health;
+            let index = NodeIndex(node.narrow_u16());
+            let node = self.shared.nodes.get(index);
+            let probe = &mut self.probes[usize::from(index.0)];
+            if node.health.state() == State::Lost {
+                while node.take_moved().is_some() {}
+                continue;
+            }
             let is_due = now >= probe.next_at
-                || health.wants_probe(now)
+                || node.health.wants_probe(now)
                 || is_any_silent && now >= probe.soon_at
-                || node_of.has_moved_here();
-            if probe.under_way.is_some() || !is_due || health.state() == State::Lost {
-                continue;
+                || node.has_moved_here();
+            // A place on its way to or from the node says for as long that it is to be asked again: another one that
+            // may be there does not wait for that.
+            let is_held_up =
+                |question: &Question| node.has_moved_here() && now >= question.since.saturating_add(PROBE_SOON);
+            if let Some(question) = probe.under_way.take_if(|question| is_held_up(question)) {
+                self.lanes.cancel(index, WorkId(PROBE + u64::from(index.0)));
+                question.area.upgrade().filter(|_| question.has_moved).iter().for_each(|area| node.note_moved(area));
             }
-            (probe.next_at, probe.soon_at) = (now + probe.pause(), now + PROBE_SOON);
-            let first = probe.next_area;
-            let areas = (first..list.len()).chain(0..first.min(list.len()));
-            // A place that has moved says first whether it is there: writes may wait for that.
-            let moved = std::iter::from_fn(|| node_of.take_moved());
-            let mut moved = moved.filter_map(|area| Some((area.upgrade()?, None)));
-            let mut in_turn = areas.map(|at| (Arc::clone(&list[at]), Some(at)));
-            let at_node = |(area, at): (Arc<Area<Entry>>, Option<usize>)| {
-                let (slot, address, asked) = area.table.asked_at(index)?;
-                Some((area, at, (slot, address, asked)))
-            };
-            let Some((area, at, (slot, address, asked))) =
-                moved.find_map(at_node).or_else(|| in_turn.find_map(at_node))
-            else {
-                probe.places = [0; 2];
-                continue;
-            };
-            if let Some(at) = at {
-                if at < first {
-                    probe.places = [0, probe.places[0]];
-                }
-                probe.places[0] += 1;
-                probe.next_area = at + 1;
+            if probe.under_way.is_none() && is_due {
+                self.ask_whether_there(index, &node, &list, now);
             }
-            let into = ReadInto::Frame(self.shares.frame(DEPTH, Slot::new(0)));
-            let read = PageRead { from: RemoteAddress(address.start), into, vector: Vector::WHOLE };
-            let posted = self.lanes.post(index, WorkId(PROBE + node as u64), Posted::Read(read), now);
-            if posted == Some(Ok(())) {
-                probe.under_way = Some((Arc::downgrade(&area), slot, asked));
-            } else if at.is_none() {
-                // The lane is not there yet.
-                node_of.note_moved(&area);
+        }
+    }
+
+    /// Asks for a page of some place at a node: of one that has moved there, if there is one, or the next in turn.
+    fn ask_whether_there(&mut self, index: NodeIndex, node: &Node, list: &List<Entry>, now: Nanos) {
+        let probe = &mut self.probes[usize::from(index.0)];
+        (probe.next_at, probe.soon_at) = (now + probe.pause(), now + PROBE_SOON);
+        let first = probe.next_area;
+        // Writes may wait for it.
+        let mut moved = std::iter::from_fn(|| node.take_moved()).filter_map(|area| area.upgrade());
+        let moved = moved.find_map(|area| area.table.asked_at(index).map(|found| (area, None, found)));
+        let found = moved.or_else(|| {
+            let mut in_turn = (first..list.len()).chain(0..first.min(list.len()));
+            in_turn.find_map(|at| Some((Arc::clone(&list[at]), Some(at), list[at].table.asked_at(index)?)))
+        });
+        let Some((area, at, (slot, address, asked))) = found else {
+            probe.places = [0; 2];
+            return;
+        };
+        if let Some(at) = at {
+            if at < first {
+                probe.places = [0, probe.places[0]];
             }
+            probe.places[0] += 1;
+            probe.next_area = at + 1;
+        }
+        let into = ReadInto::Frame(self.shares.frame(DEPTH, Slot::new(0)));
+        let read = PageRead { from: RemoteAddress(address.start), into, vector: Vector::WHOLE };
+        let id = WorkId(PROBE + u64::from(index.0));
+        if self.lanes.post(index, id, Posted::Read(read), now) == Some(Ok(())) {
+            let has_moved = at.is_none();
+            probe.under_way = Some(Question { area: Arc::downgrade(&area), slot, asked, since: now, has_moved });
+        } else if at.is_none() {
+            // The lane is not there yet.
+            node.note_moved(&area);
         }
     }
 
     /// A node has answered, or is out of reach: what it no longer has is asked for at the controller.
     fn end_probe(&mut self, node: NodeIndex, end: End) {
         let asked = self.probes[usize::from(node.0)].under_way.take();
-        let asked = asked.and_then(|(area, slot, asked)| Some((area.upgrade()?, slot, asked)));
+        let asked = asked.and_then(|question| Some((question.area.upgrade()?, question.slot, question.asked)));
         let doubt = |area: &Area<Entry>| {
             let slots = area.table.kept().filter(|kept| kept.address.node == node).map(|kept| kept.place.slot);
             self.shared.doubt(&area.table, slots.collect());

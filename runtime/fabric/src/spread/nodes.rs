@@ -6,6 +6,7 @@
 //!
 //! Calls that are not on the fault path, such as allocation, have a lane of their own to each node.
 
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock, Weak};
 
@@ -57,7 +58,7 @@ pub(super) struct Node {
     is_left: AtomicBool,
     control: Mutex<Option<Lane>>,
     /// Areas with a place that has moved here, of which the mender asks whether it is there.
-    moved_here: Mutex<Vec<Weak<Area<Entry>>>>,
+    moved_here: Mutex<VecDeque<Weak<Area<Entry>>>>,
     has_moved_here: AtomicBool,
 }
 
@@ -78,8 +79,8 @@ pub(super) struct Link {
     /// Those that the node was not told of yet.
     ended: Ended,
     silence: LaneSilence,
-    /// What had come of it when it was last waited for.
-    received: u64,
+    /// How many answers had come of it when it was last waited for.
+    heard: u64,
     /// To the address space there.
     pub(super) right: Credentials,
 }
@@ -253,7 +254,7 @@ impl Nodes {
                     pace: Pace::default(),
                     ended: Ended::default(),
                     silence: LaneSilence::default(),
-                    received: 0,
+                    heard: 0,
                     right: node.right,
                     node,
                 }),
@@ -265,11 +266,11 @@ impl Nodes {
 }
 
 impl Link {
-    /// A poll, so long after the last one, has brought nothing that is waited for. If something has come all the same,
-    /// such as that a region moves just now, the node is not silent.
+    /// A poll, so long after the last one, has brought nothing that is waited for. If an answer has come all the same,
+    /// such as that a region moves just now, the node is not silent. What answers nothing that was asked does not count.
     pub(super) fn wait(&mut self, since: Nanos, now: Nanos) {
-        let received = self.queue.received_bytes();
-        if std::mem::replace(&mut self.received, received) != received {
+        let heard = self.queue.answers_heard();
+        if std::mem::replace(&mut self.heard, heard) != heard {
             self.silence.end();
             return self.node.health.hear(now);
         }
@@ -280,7 +281,7 @@ impl Link {
     /// It has done what it was asked, or refused.
     #[inline]
     pub(super) fn has_answered(&mut self) {
-        self.received = self.queue.received_bytes();
+        self.heard = self.queue.answers_heard();
         self.silence.end();
     }
 
@@ -346,7 +347,11 @@ impl Node {
 
     /// A place of an area has moved here.
     pub(super) fn note_moved(&self, area: &Arc<Area<Entry>>) {
-        lock(&self.moved_here).push(Arc::downgrade(area));
+        let mut moved = lock(&self.moved_here);
+        let area = Arc::downgrade(area);
+        if !moved.iter().any(|known| known.ptr_eq(&area)) {
+            moved.push_back(area);
+        }
         self.has_moved_here.store(true, Ordering::Release);
     }
 
@@ -355,10 +360,10 @@ impl Node {
         self.has_moved_here.load(Ordering::Acquire)
     }
 
-    /// One of them.
+    /// The first of them.
     pub(super) fn take_moved(&self) -> Option<Weak<Area<Entry>>> {
         let mut moved = lock(&self.moved_here);
-        let area = moved.pop();
+        let area = moved.pop_front();
         self.has_moved_here.store(!moved.is_empty(), Ordering::Release);
         area
     }

@@ -6,6 +6,7 @@ use yonder_wire::{AllocateRequest, Body, ErrorCode, Kind};
 use super::flows::Route;
 use super::process::Backend;
 use super::table::{Asked, Content, Index, Slice};
+use super::thread::MOVES_MAX;
 use super::{Buffer, ClibError, Pending, Thread};
 
 /// Most asynchronous operations that wait to be sent with others. The first goes at once, so that the node has work.
@@ -53,7 +54,7 @@ impl<B: Buffer> Thread<B> {
     fn start(&mut self, route: &Route, kind: Kind, address: u64, content: Content<B>) -> Result<Index, ClibError> {
         let now = yonder_clock::now();
         self.begun += 1;
-        let asked = Asked { kind, address, node: route.node, order: self.begun };
+        let asked = Asked { kind, address, node: route.node, order: self.begun, moves: 0 };
         let mut body = [0; AllocateRequest::BYTES];
         let request = content.request(&asked, &mut body);
         let Ok(index) = self.table.insert(content, asked) else {
@@ -107,10 +108,14 @@ impl<B: Buffer> Thread<B> {
     /// Asks for an asynchronous operation at the node that has its address now, or for an allocation where there is
     /// room; or says how it has ended.
     fn ask_again(&mut self, slot: u32, code: ErrorCode) -> Result<(), Outcome> {
+        let moves = self.table.count_move(slot);
         let asked = self.table.asked(slot).0;
         let node = asked.node.expect("only an address space of several nodes moves");
         let unknown = |_| Outcome::TimedOut;
-        if !self.has_moved(asked.address, node, code).map_err(unknown)? {
+        if moves > MOVES_MAX {
+            return Err(Outcome::Refused(code));
+        }
+        if !self.has_moved(asked.address, node, code, moves).map_err(unknown)? {
             self.place_again(slot, code)?;
         }
         let mut body = [0; AllocateRequest::BYTES];

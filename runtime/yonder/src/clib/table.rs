@@ -108,6 +108,8 @@ pub(super) struct Asked {
     pub(super) node: Option<NodeId>,
     /// Position in the order of calls.
     pub(super) order: u64,
+    /// How often it was refused for where it was asked.
+    pub(super) moves: u32,
 }
 
 /// The asynchronous operations of a thread.
@@ -190,6 +192,15 @@ impl<B: Buffer> Table<B> {
             panic!("what has ended is not submitted");
         };
         (*id, asked.node) = (Some(submitted), node);
+    }
+
+    /// It was refused for where it was asked, so many times with this one.
+    pub(super) fn count_move(&mut self, slot: u32) -> u32 {
+        let State::Pending { asked, .. } = &mut self.entries[slot as usize].state else {
+            panic!("only what is pending is refused");
+        };
+        asked.moves += 1;
+        asked.moves
     }
 
     /// What a pending operation has asked, and has.
@@ -312,7 +323,7 @@ impl<B: Buffer> Data for Memory<'_, B> {
 mod tests {
     use super::*;
 
-    const ASKED: Asked = Asked { kind: Kind::Read, address: 0, node: None, order: 0 };
+    const ASKED: Asked = Asked { kind: Kind::Read, address: 0, node: None, order: 0, moves: 0 };
 
     #[test]
     fn a_table_is_bounded_and_results_are_taken_once() {

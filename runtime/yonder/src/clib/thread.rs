@@ -27,7 +27,7 @@ const FENCE: u64 = u64::MAX - 1;
 /// How long a node may be out of reach until the controller is asked whether it still has an address.
 const DOWN_TIME_MAX: Nanos = 100_000_000;
 /// How often one operation is asked for again at another node.
-const MOVES_MAX: u32 = 16;
+pub(super) const MOVES_MAX: u32 = 16;
 
 /// One thread's way to an address space, with buffers of type `B` for asynchronous operations.
 pub struct Thread<B = Vec<u8>> {
@@ -265,7 +265,7 @@ impl<B: Buffer> Thread<B> {
             moves += 1;
             let goes_on = moves <= MOVES_MAX
                 && match outcome {
-                    Outcome::Refused(code) => self.has_moved(request.near, node, code)?,
+                    Outcome::Refused(code) => self.has_moved(request.near, node, code, moves)?,
                     // A node that has gone since may have executed it before: only what changes nothing is asked again.
                     Outcome::TimedOut => self.is_elsewhere(request.near, node)? && request.kind == Kind::Read,
                     _ => false,
@@ -312,12 +312,13 @@ impl<B: Buffer> Thread<B> {
     }
 
     /// Whether a refusal with `code` by `node` means that `address` is at another node now, or there again, after
-    /// waiting until it is known which.
-    pub(super) fn has_moved(&self, address: u64, node: NodeId, code: ErrorCode) -> Result<bool, ClibError> {
+    /// waiting until it is known which. So often, this time included, the operation was refused: the first time it may
+    /// have been on its way while the address came back, and asking again is enough.
+    pub(super) fn has_moved(&self, address: u64, node: NodeId, code: ErrorCode, times: u32) -> Result<bool, ClibError> {
         let Backend::Cluster(cluster) = &self.process.place else { return Ok(false) };
         let region = cluster.region_of(address)?;
         match code {
-            ErrorCode::Moved => cluster.relocate(region, node).map(|_| true).map_err(Into::into),
+            ErrorCode::Moved => cluster.relocate(region, node, times > 1).map(|_| true).map_err(Into::into),
             // A node that had the region some time ago does not know it any more.
             ErrorCode::BadAddress | ErrorCode::BadCapability => self.is_elsewhere(address, node),
             _ => Ok(false),
