@@ -2,12 +2,17 @@
 //! an image for containers.
 //!
 //! [`stage`] lays out the root of a file system; [`archive`] reads it and writes archives of it, [`deb`], [`rpm`] and
-//! [`image`] what is around these, and [`trial`] tries them. The same tree makes the same bytes: everything has the
-//! time of the commit. What was built needs a C library as new as that of this machine, which the packages say.
+//! [`image`] what is around these, and [`trial`] tries them, with [`manifests`] those for Kubernetes that are shipped
+//! beside the image. The same tree makes the same bytes: everything has the
+//! time of the commit. What was built needs a C library as new as that of this machine, or as `--glibc` says; the
+//! packages say which.
 
 mod archive;
+mod container;
 mod deb;
 mod image;
+mod manifests;
+mod pods;
 mod rpm;
 mod stage;
 mod trial;
@@ -23,8 +28,8 @@ use archive::Tree;
 use stage::Stage;
 
 const USAGE: &str = "type cargo xtask dist, with --only tar,deb,rpm,image for some of them, --to DIR for another \
-                     folder than target/dist, --from target/release for what was built before, and --try to install \
-                     each in an empty root";
+                     folder than target/dist, --glibc 2.31 for machines with that C library or a later one, --from \
+                     target/release for what was built before, and --try to install each in an empty root";
 /// What can be made.
 const FORMS: [&str; 4] = ["tar", "deb", "rpm", "image"];
 /// What the packages say of themselves.
@@ -38,6 +43,8 @@ struct Wish {
     only: Vec<String>,
     to: Option<PathBuf>,
     from: Option<PathBuf>,
+    /// The oldest C library that it is to run with; that of this machine if it is not said.
+    glibc: Option<String>,
     is_tried: bool,
 }
 
@@ -51,7 +58,8 @@ pub(crate) struct Package {
 }
 
 fn wish(arguments: &[&str]) -> Result<Wish, String> {
-    let mut wish = Wish { only: FORMS.map(str::to_owned).to_vec(), to: None, from: None, is_tried: false };
+    let only = FORMS.map(str::to_owned).to_vec();
+    let mut wish = Wish { only, to: None, from: None, glibc: None, is_tried: false };
     let mut rest = arguments;
     while !rest.is_empty() {
         if let ["--try", behind @ ..] = rest {
@@ -64,6 +72,7 @@ fn wish(arguments: &[&str]) -> Result<Wish, String> {
             ["--only", forms] => wish.only = forms.split(',').map(str::to_owned).collect(),
             ["--to", folder] => wish.to = Some(folder.into()),
             ["--from", folder] => wish.from = Some(folder.into()),
+            ["--glibc", version] => wish.glibc = Some((*version).to_owned()),
             _ => return Err(format!("'{}' is not understood: {USAGE}", pair.join(" "))),
         }
     }
@@ -78,7 +87,7 @@ pub(crate) fn run_with(root: &Path, arguments: &[&str]) -> Result<(), String> {
     let wish = wish(arguments)?;
     let built = match &wish.from {
         Some(folder) => Built::in_folder(root, &root.join(folder))?,
-        None => Built::new(root)?,
+        None => Built::new(root, wish.glibc.as_deref())?,
     };
     let to = root.join(wish.to.unwrap_or_else(|| target_folder(root).join("dist")));
     fs::create_dir_all(&to).map_err(|error| format!("'{}' cannot be made: {error}", to.display()))?;
@@ -96,8 +105,16 @@ pub(crate) fn run_with(root: &Path, arguments: &[&str]) -> Result<(), String> {
         let path = to.join(name);
         fs::write(&path, &bytes).map_err(|error| format!("'{}' cannot be written: {error}", path.display()))?;
         println!("made {} ({:.1} MB, glibc {} or later)", path.display(), bytes.len() as f64 / 1e6, package.glibc);
-        if wish.is_tried && form != "rpm" {
-            trial::run(form, &path)?;
+        if form == "image" {
+            // Engines read it from a file of the machine.
+            let beside = to.join(format!("yonder-{}-{}", package.version, manifests::PROFILE));
+            let profile = manifests::files(root)?.into_iter().find(|(name, _)| *name == manifests::PROFILE);
+            fs::write(&beside, profile.map(|(_, content)| content).unwrap_or_default())
+                .map_err(|error| format!("'{}' cannot be written: {error}", beside.display()))?;
+            println!("made {}", beside.display());
+        }
+        if wish.is_tried {
+            trial::run(root, form, &path)?;
         }
     }
     Ok(())
@@ -128,6 +145,7 @@ mod tests {
         let some = wish(&["--only", "deb,image", "--try", "--from", "/t", "--to", "/d"]).unwrap();
         assert!(some.is_tried && !wish(&[]).unwrap().is_tried);
         assert_eq!((some.only.len(), some.from, some.to), (2, Some("/t".into()), Some("/d".into())));
+        assert_eq!(wish(&["--glibc", "2.31"]).unwrap().glibc.as_deref(), Some("2.31"));
         for bad in [&["--only", "exe"][..], &["--only"], &["now"]] {
             assert!(wish(bad).unwrap_err().contains("type cargo xtask dist"), "{bad:?}");
         }

@@ -16,6 +16,8 @@ use crate::cargo::{cargo, made, typed};
 
 /// The version of the C library's binary interface, which is in the name that programs ask for when they start.
 const ABI_VERSION: &str = "0";
+/// What is built for, where that is said.
+const TARGET: &str = "x86_64-unknown-linux-gnu";
 /// Where the header and the template are.
 const INTERFACE: &str = "edge/capi";
 /// Where services for systemd are, and what they are called.
@@ -77,7 +79,7 @@ fn absolute(folder: &str) -> Result<PathBuf, String> {
 pub(crate) fn run(root: &Path, wish: &Wish) -> Result<(), String> {
     let built = match &wish.from {
         Some(folder) => Built::in_folder(root, folder)?,
-        None => Built::new(root)?,
+        None => Built::new(root, None)?,
     };
     for path in install(root, &built, &Places::at(&wish.prefix), env!("CARGO_PKG_VERSION"))? {
         println!("installed {}", path.display());
@@ -112,11 +114,13 @@ fn guide_target(name: &str) -> String {
 }
 
 impl Built {
-    /// Builds for release, and asks cargo where what it has made is.
-    pub(crate) fn new(root: &Path) -> Result<Self, String> {
+    /// Builds for release, and asks cargo where what it has made is. With the version of a C library, for machines with
+    /// that one or a later one, by `cargo zigbuild`, whose linker has them all.
+    pub(crate) fn new(root: &Path, glibc: Option<&str>) -> Result<Self, String> {
         let guides = guides(root)?;
-        let build = ["build", "--release", "--package=yonder-cli", "--features=yonder-cli/etcd"];
-        let mut command = cargo(root, &build);
+        let build = if glibc.is_some() { "zigbuild" } else { "build" };
+        let mut command = cargo(root, &[build, "--release", "--package=yonder-cli", "--features=yonder-cli/etcd"]);
+        command.args(glibc.map(|version| format!("--target={TARGET}.{version}")));
         command.args(["--package=yonder-preload", "--package=yonder-capi"]);
         command.args(guides.iter().map(|name| format!("--package=yonder-guide-{name}")));
         command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());

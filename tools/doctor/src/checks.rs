@@ -126,7 +126,10 @@ fn userfaultfd(machine: &Machine, abilities: &Abilities) -> Check {
 /// is the container's filter, and the device is the narrower way around it.
 fn permit(machine: &Machine) -> &'static str {
     match (machine.is_container, machine.has_userfaultfd_device) {
-        (true, _) => "start the container with --device /dev/userfaultfd or --security-opt seccomp=unconfined",
+        (true, _) => {
+            "start the container with --device /dev/userfaultfd, or with Yonder's filter: --security-opt \
+             seccomp=/usr/share/yonder/containers/seccomp.json"
+        }
         (false, true) => "sudo setfacl -m u:$USER:rw /dev/userfaultfd",
         (false, false) => "sudo sysctl -w vm.unprivileged_userfaultfd=1",
     }

@@ -8,6 +8,7 @@ use crate::cargo::{finish, typed};
 use crate::install::{Built, Places, Use, install, place, read};
 
 use super::archive::gzip;
+use super::manifests;
 
 /// Who may open the device that makes userfaultfds, where a sandbox filters the system call.
 const DEVICE_RULE: &str = "\
@@ -52,6 +53,9 @@ impl Stage {
         fs::remove_dir_all(&completions).map_err(|error| format!("'{}': {error}", completions.display()))?;
         place(DEVICE_RULE.as_bytes(), below("lib/udev/rules.d/70-yonder-userfaultfd.rules"), Use::Read)?;
         place(GROUPS.as_bytes(), below("lib/sysusers.d/yonder.conf"), Use::Read)?;
+        for (name, content) in manifests::files(root)? {
+            place(&content, below("share/yonder/containers").join(name), Use::Read)?;
+        }
         for (from, to) in [("README.md", "README.md"), ("LICENSE-MIT", "LICENSE-MIT"), ("LICENSE-APACHE", "copyright")]
         {
             place(&read(&root.join(from))?, below("share/doc/yonder").join(to), Use::Read)?;

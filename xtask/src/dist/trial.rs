@@ -1,7 +1,8 @@
 //! Packages are tried as somebody would who has nothing yet: each in an empty root of its own.
 //!
-//! The image runs as a user who is root nowhere else; the package for Debian in a Debian that has only what each has,
-//! which takes root and `debootstrap`; the tarball in an empty folder. What this machine cannot do prints `SKIP`.
+//! The image runs as a user who is root nowhere else, and in containers ([`manifests`]); the packages for Debian and for
+//! Fedora each in a Debian that has only what all have, which takes root and `debootstrap`; the tarball in an empty
+//! folder. What this machine cannot do prints `SKIP`.
 
 use std::io::Read as _;
 use std::path::Path;
@@ -13,20 +14,29 @@ use serde_json::Value;
 
 use crate::cargo::typed;
 
+use super::{container, manifests};
+
 /// The Debian that is tried, and where it comes from.
 const DEBIAN: [&str; 2] = ["bookworm", "http://deb.debian.org/debian"];
 /// What each package has to do: to start, and to look at the machine.
 const FIRST_COMMANDS: [&str; 2] = ["--version", "doctor"];
 
 /// Tries what was made.
-pub(super) fn run(form: &str, path: &Path) -> Result<(), String> {
+pub(super) fn run(repository: &Path, form: &str, path: &Path) -> Result<(), String> {
     let root = tempfile::tempdir().map_err(|error| format!("no temporary folder can be made: {error}"))?;
     let start = match form {
         "image" => image(path, root.path()),
-        "deb" => debian(path, root.path()),
         "tar" => tarball(path, root.path()),
-        _ => Err("there is no such system here".to_owned()),
+        form => debian(form, path, root.path()),
     };
+    if form == "image" && start.is_ok() {
+        match container::missing() {
+            Some(cause) => println!("SKIP: {cause}"),
+            None => {
+                manifests::run(repository, root.path()).map_err(|cause| format!("'{}': {cause}", path.display()))?
+            }
+        }
+    }
     match start {
         Ok(seconds) => println!("tried {}: installed and looked at the machine in {seconds:.1} s", path.display()),
         Err(cause) if cause.starts_with("SKIP") => println!("{cause}"),
@@ -36,7 +46,7 @@ pub(super) fn run(form: &str, path: &Path) -> Result<(), String> {
 }
 
 /// Runs a command, and returns what it says.
-fn said(command: &mut Command) -> Result<String, String> {
+pub(super) fn said(command: &mut Command) -> Result<String, String> {
     let output = command.output().map_err(|error| format!("{}: {error}", typed(command)))?;
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
     if output.status.success() {
@@ -99,29 +109,47 @@ fn file_of(archive: &[u8], name: &str) -> Result<Vec<u8>, String> {
     Err(format!("there is no {name}"))
 }
 
-fn debian(path: &Path, root: &Path) -> Result<f64, String> {
+/// In a Debian: with its own package manager, or with that of Fedora, which knows nothing of what a Debian has.
+fn debian(form: &str, path: &Path, root: &Path) -> Result<f64, String> {
     if !rustix::process::geteuid().is_root() {
-        return Err("SKIP: the package for Debian is tried by root only".to_owned());
+        return Err(format!("SKIP: the package .{form} is tried by root only"));
+    }
+    if form == "rpm" && said(Command::new("rpm").arg("--version")).is_err() {
+        return Err("SKIP: there is no rpm to try its package with: type apt-get install rpm".to_owned());
     }
     let [suite, mirror] = DEBIAN;
     let made = said(Command::new("debootstrap").args(["--variant=minbase", suite]).arg(root).arg(mirror));
     if let Err(cause) = made {
-        return Err(format!("SKIP: there is no Debian to try its package in: {cause}"));
+        return Err(format!("SKIP: there is no Debian to try a package in: {cause}"));
     }
-    let package = root.join("tmp/yonder.deb");
-    std::fs::copy(path, &package).map_err(|error| error.to_string())?;
-    let start = Instant::now();
     let inside = |program: &str| {
         let mut command = Command::new("unshare");
         command.args(["--mount", "--pid", "--fork", "--mount-proc", "chroot"]).arg(root).arg(program);
         command
     };
-    said(inside("dpkg").args(["--install", "/tmp/yonder.deb"]))?;
+    let rpm = |words: &[&str]| {
+        let mut command = Command::new("rpm");
+        command.arg("--root").arg(root).args(words);
+        command
+    };
+    let start = Instant::now();
+    if form == "deb" {
+        let package = root.join("tmp/yonder.deb");
+        std::fs::copy(path, &package).map_err(|error| error.to_string())?;
+        said(inside("dpkg").args(["--install", "/tmp/yonder.deb"]))?;
+    } else {
+        said(Command::new("rpm").args(["--checksig", "--nosignature"]).arg(path))?;
+        said(rpm(&["--install", "--nodeps"]).arg(path))?;
+        said(&mut rpm(&["--verify", "--nodeps", "yonder"]))?;
+    }
     first_commands(|| inside("yonder"))?;
     let seconds = start.elapsed().as_secs_f64();
-    said(inside("dpkg").args(["--purge", "yonder"]))?;
+    match form {
+        "deb" => said(inside("dpkg").args(["--purge", "yonder"]))?,
+        _ => said(&mut rpm(&["--erase", "--nodeps", "yonder"]))?,
+    };
     let left = said(inside("find").args(["/usr", "-name", "*yonder*", "-not", "-path", "/usr/share/doc/*"]))?;
-    if left.is_empty() { Ok(seconds) } else { Err(format!("what was purged is still there: {left}")) }
+    if left.is_empty() { Ok(seconds) } else { Err(format!("what was removed is still there: {left}")) }
 }
 
 fn tarball(path: &Path, root: &Path) -> Result<f64, String> {

@@ -1,0 +1,115 @@
+//! [`Container`]: a process in a container as Kubernetes and Docker make them, run by `crun`: a root of its own that it
+//! cannot write to, a user who is nobody else's, no capabilities, and a filter of system calls. Its network is this
+//! machine's.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, ExitStatus, Stdio};
+
+use serde_json::{Value, json};
+
+use super::trial::said;
+
+/// What a container is to be.
+pub(super) struct Plan<'a> {
+    /// Of the container, on this machine.
+    pub(super) name: String,
+    /// Its root.
+    pub(super) root: &'a Path,
+    /// Number of its user and of that user's group.
+    pub(super) user: u64,
+    pub(super) words: Vec<String>,
+    /// `NAME=VALUE`.
+    pub(super) environment: Vec<String>,
+    /// Folders and files of this machine, where they are in the container, and whether it may write there.
+    pub(super) binds: Vec<(PathBuf, String, bool)>,
+    /// The system calls that it may make, as a file for container engines says; all of them without.
+    pub(super) profile: Option<&'a Value>,
+}
+
+/// One that runs. It is gone when this is.
+pub(super) struct Container {
+    name: String,
+    child: Child,
+    folder: tempfile::TempDir,
+}
+
+/// Why containers cannot be tried here, if they cannot.
+pub(super) fn missing() -> Option<String> {
+    if !rustix::process::geteuid().is_root() {
+        return Some("containers are tried by root only".to_owned());
+    }
+    said(Command::new("crun").arg("--version")).err().map(|cause| format!("{cause}: type apt-get install crun"))
+}
+
+impl Container {
+    pub(super) fn start(plan: &Plan<'_>) -> Result<Self, String> {
+        let folder = tempfile::tempdir().map_err(|error| format!("no temporary folder can be made: {error}"))?;
+        let problem = |error: std::io::Error| format!("{}: {error}", plan.name);
+        fs::write(folder.path().join("config.json"), bundle(plan).to_string()).map_err(problem)?;
+        let heard = |name: &str| File::create(folder.path().join(name)).map_err(problem);
+        let mut command = Command::new("crun");
+        command.args(["--cgroup-manager=disabled", "run", "--bundle"]).arg(folder.path()).arg(&plan.name);
+        command.stdin(Stdio::null()).stdout(heard("stdout")?).stderr(heard("stderr")?);
+        let child = command.spawn().map_err(problem)?;
+        Ok(Self { name: plan.name.clone(), child, folder })
+    }
+
+    /// Waits until it ends, and returns what it has said: on standard output, and on standard error.
+    pub(super) fn end(mut self) -> Result<(ExitStatus, String, String), String> {
+        let status = self.child.wait().map_err(|error| format!("{}: {error}", self.name))?;
+        Ok((status, self.heard("stdout"), self.heard("stderr")))
+    }
+
+    /// Fails with what it has said if it has ended.
+    pub(super) fn check(&mut self) -> Result<(), String> {
+        match self.child.try_wait() {
+            Ok(None) => Ok(()),
+            Ok(Some(status)) => Err(format!("{} ended with {status}: {}", self.name, self.heard("stderr").trim())),
+            Err(error) => Err(format!("{}: {error}", self.name)),
+        }
+    }
+
+    fn heard(&self, name: &str) -> String {
+        fs::read_to_string(self.folder.path().join(name)).unwrap_or_default()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // One that has ended is not there any more, and whoever is told so has nothing to do.
+        let _ = Command::new("crun").args(["--cgroup-manager=disabled", "delete", "--force", &self.name]).output();
+        let _ = self.child.wait();
+    }
+}
+
+/// What `crun` reads: the container in the words of the Open Container Initiative.
+fn bundle(plan: &Plan<'_>) -> Value {
+    let filesystem = |kind: &str, at: &str, options: &[&str]| json!({ "destination": at, "type": kind, "source": kind, "options": options });
+    let mut mounts = vec![
+        filesystem("proc", "/proc", &["nosuid", "noexec", "nodev"]),
+        filesystem("tmpfs", "/dev", &["nosuid", "strictatime", "mode=755"]),
+        filesystem("tmpfs", "/dev/shm", &["nosuid", "noexec", "nodev", "mode=1777"]),
+    ];
+    mounts.extend(plan.binds.iter().map(|(from, at, is_written)| {
+        let access = if *is_written { "rw" } else { "ro" };
+        json!({ "destination": at, "type": "bind", "source": from, "options": ["rbind", access, "nosuid"] })
+    }));
+    let namespaces: Vec<Value> = ["pid", "mount", "ipc", "uts"].iter().map(|kind| json!({ "type": kind })).collect();
+    let mut config = json!({
+        "ociVersion": "1.0.2",
+        "process": {
+            "user": { "uid": plan.user, "gid": plan.user },
+            "args": plan.words, "env": plan.environment, "cwd": "/",
+            "capabilities": {}, "noNewPrivileges": true,
+            "rlimits": [{ "type": "RLIMIT_NOFILE", "soft": 65536, "hard": 65536 }],
+        },
+        "root": { "path": plan.root, "readonly": true },
+        "mounts": mounts,
+        "linux": { "namespaces": namespaces },
+    });
+    if let Some(profile) = plan.profile {
+        config["linux"]["seccomp"] = profile.clone();
+    }
+    config
+}
