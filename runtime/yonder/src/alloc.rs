@@ -79,6 +79,19 @@ impl FarHeap {
         self.heap.region().far()
     }
 
+    /// The region that it is of: what is allocated lies in it, at its address and an offset.
+    #[must_use]
+    pub fn region(&self) -> &Region {
+        self.heap.region()
+    }
+
+    /// Bytes that the owner of what was allocated at `address` may use, at least as many as it asked for. Ends the
+    /// process if nothing is.
+    #[must_use]
+    pub fn size_of(&self, address: usize) -> usize {
+        self.heap.size_of(address).unwrap_or_else(|misuse| misuse.die())
+    }
+
     /// Does something with this thread's magazine that does not touch far memory.
     fn with_magazine<T>(&self, work: impl Fn(&mut Magazine) -> T) -> T {
         let with_share = |shares: &RefCell<Vec<Share>>| {
