@@ -1,12 +1,12 @@
 //! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `compat`, `lints`, `loom`, `miri`, `sim`, `failures`,
-//! `versions`, `fuzz`, `install` and `dist`.
+//! `versions`, `fuzz`, `install`, `dist` and `python`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
 //! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`failures`] measures what is noticed of nodes that
 //! fail, [`versions`] mixes releases, [`fuzz`] runs hostile inputs, [`compat`] programs of others. [`install`] puts the
-//! command and the C library where programs find them, [`dist`] into packages. Neighbours: `.ci/run` calls `ci`; the
-//! alias `xtask` is in `.cargo/config.toml`.
+//! command and the C library where programs find them, [`dist`] into packages, [`python`] makes Python's. Neighbours:
+//! `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
@@ -20,6 +20,7 @@ mod install;
 mod lints;
 mod loom;
 mod miri;
+mod python;
 mod sim;
 mod tidy;
 mod versions;
@@ -45,7 +46,8 @@ const USAGE: &str = "type one of
   cargo xtask versions [--with COMMIT]   clusters of this release and the one before, rolled under load
   cargo xtask fuzz smoke          hostile inputs for every target; fuzz TARGET --seconds N, fuzz replay TARGET FILE
   cargo xtask install --prefix DIR   the command, the C library, its headers and yonder.pc [--from target/release]
-  cargo xtask dist [--only tar,deb,rpm,image] [--to DIR] [--from target/release]   packages for other machines";
+  cargo xtask dist [--only tar,deb,rpm,image] [--to DIR] [--from target/release]   packages for other machines
+  cargo xtask python [--try]      the wheel of yonder-memory, and pytest on it; SKIP where there is no Python or no pip";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
@@ -63,6 +65,7 @@ fn main() -> ExitCode {
         ["versions", rest @ ..] => versions::run_with(&repository_root(), rest),
         ["fuzz", rest @ ..] => fuzz::run_with(&repository_root(), rest),
         ["dist", rest @ ..] => dist::run_with(&repository_root(), rest),
+        ["python", rest @ ..] => python::run_with(&repository_root(), rest),
         ["install", rest @ ..] => install::wish(rest).and_then(|wish| install::run(&repository_root(), &wish)),
         [] => Err(format!("a chore is missing: {USAGE}")),
         [other, ..] => Err(format!("'{other}' with these arguments is no chore: {USAGE}")),
