@@ -14,6 +14,9 @@ const USAGE: &str = "type cargo xtask python for the wheel, with --try to instal
 const PYTHON_MIN: &str = "3.11";
 /// What builds the wheel.
 const BUILDERS: [&str; 1] = ["maturin>=1.9.4,<2"];
+/// Environment variable that names the binary whose nodes the tests use, as in the end-to-end tests; without it, it is
+/// built.
+const BINARY_VARIABLE: &str = "YONDER_BIN";
 /// What the tests use.
 const TESTED_WITH: [&str; 4] = ["numpy>=2.0", "pytest>=8", "pandas>=2.2", "scikit-learn>=1.5"];
 
@@ -69,10 +72,12 @@ fn make(root: &Path, is_tried: bool) -> Result<(), Refusal> {
     install(&python, &TESTED_WITH)?;
     let mut put = pip(&python);
     finish(put.args(["install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel))?;
-    finish(&mut cargo(root, &["build", "--release", "--package", "yonder-cli"]))?;
     let mut tests = Command::new(&python);
-    tests.args(["-m", "pytest"]).env("YONDER_BIN", target_folder(root).join("release/yonder"));
-    Ok(finish(tests.current_dir(root.join("edge/python")))?)
+    if std::env::var_os(BINARY_VARIABLE).is_none() {
+        finish(&mut cargo(root, &["build", "--release", "--package", "yonder-cli"]))?;
+        tests.env(BINARY_VARIABLE, target_folder(root).join("release/yonder"));
+    }
+    Ok(finish(tests.args(["-m", "pytest"]).current_dir(root.join("edge/python")))?)
 }
 
 /// The Python of the environment in this folder, which is made if it is not there.
