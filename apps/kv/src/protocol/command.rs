@@ -4,7 +4,7 @@
 
 use std::ops::Range;
 
-use super::reply;
+use super::{MetaRequest, MetaVerb, reply};
 
 /// A request that the store executes.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -76,6 +76,8 @@ pub enum Command {
         /// Whether the client waits for an answer.
         answer: Answer,
     },
+    /// `mg`, `ms`, `md`, `ma`, `me`.
+    Meta(Box<MetaRequest>),
 }
 
 impl Command {
@@ -89,6 +91,7 @@ impl Command {
             | Self::Delete { key, .. }
             | Self::Arithmetic { key, .. }
             | Self::Touch { key, .. } => Some(key),
+            Self::Meta(request) => Some(request.key()),
             Self::FlushAll { .. } => None,
         }
     }
@@ -99,7 +102,10 @@ impl Command {
             Self::Write { mode, item, answer, .. } => {
                 Ok(Self::WriteRefused { mode, key: item.key().to_vec(), refusal: WriteRefusal::NoRoom, answer })
             }
-            Self::Get { .. } => Err(reply::NO_ROOM_FOR_COMMAND),
+            Self::Meta(request) if matches!(request.verb, MetaVerb::Set(_)) => {
+                Ok(Self::meta_refused(request.key(), WriteRefusal::NoRoom))
+            }
+            Self::Get { .. } | Self::Meta(_) => Err(reply::NO_ROOM_FOR_COMMAND),
             Self::WriteRefused { answer, .. }
             | Self::Delete { answer, .. }
             | Self::Arithmetic { answer, .. }
@@ -110,12 +116,18 @@ impl Command {
         }
     }
 
+    /// A `ms` whose value cannot be taken: whatever its mode, the old value goes, and errors are never kept quiet.
+    pub(super) fn meta_refused(key: &[u8], refusal: WriteRefusal) -> Self {
+        Self::WriteRefused { mode: WriteMode::Set, key: key.to_vec(), refusal, answer: Answer::Wanted }
+    }
+
     /// Bytes that are allocated for its parts.
     #[must_use]
     pub fn allocated_bytes(&self) -> usize {
         match self {
             Self::Get { keys, .. } => keys.line.capacity(),
-            Self::Write { item, .. } => item.bytes.capacity(),
+            Self::Write { item, .. } => item.allocated_bytes(),
+            Self::Meta(request) => request.allocated_bytes(),
             Self::WriteRefused { key, .. }
             | Self::Delete { key, .. }
             | Self::Arithmetic { key, .. }
@@ -292,6 +304,12 @@ impl KeyValue {
     #[must_use]
     pub fn value(&self) -> &[u8] {
         &self.bytes[self.key_bytes..]
+    }
+
+    /// Bytes that are allocated for both.
+    #[must_use]
+    pub fn allocated_bytes(&self) -> usize {
+        self.bytes.capacity()
     }
 
     /// The key followed by the value.

@@ -7,16 +7,15 @@
 use super::command::{
     Answer, CasShown, Command, Direction, Exptime, KeyValue, Keys, StatsKind, WriteMode, WriteRefusal,
 };
+use super::meta::{self, MetaLine, MetaRequest};
 use super::number::{parse_flags, parse_i32, parse_u64};
-use super::{KEY_BYTES_MAX, reply};
+use super::{ANNOUNCED_BYTES_MAX, is_key, reply};
 
 /// Longest command line, line end included. Only the lines of the `get` family may be longer.
 pub const LINE_BYTES_MAX: usize = 2048;
 /// Longest line of the `get` family, line end included.
 pub const GET_LINE_BYTES_MAX: usize = 1 << 20;
 
-/// Largest length of a data block that memcached accepts to skip.
-const ANNOUNCED_BYTES_MAX: i32 = i32::MAX - 2;
 /// Bytes of the line end after a data block.
 const BLOCK_END: &[u8] = b"\r\n";
 /// More tokens than any command but the `get` family takes.
@@ -104,6 +103,7 @@ impl Parser {
                 self.skip_bytes = whole - consumed;
                 Parsed { consumed, step: write.refused(WriteRefusal::NoRoom) }
             }
+            Line::Skip { value_bytes, answer } => self.skip_block(newline + 1, value_bytes, answer),
             Line::Whole(step) => Parsed { consumed: newline + 1, step },
         }
     }
@@ -132,12 +132,19 @@ impl Parser {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         match parse_line(line) {
             Line::Whole(step) => Parsed { consumed, step },
-            Line::Write(write) => self.step_at_block(input, consumed, &write),
+            Line::Skip { value_bytes, answer } => self.skip_block(consumed, value_bytes, answer),
+            Line::Write(write) => self.step_at_block(input, consumed, write),
         }
     }
 
+    /// The line ends at `consumed`, and what it announces is not to be read.
+    fn skip_block(&mut self, consumed: usize, value_bytes: usize, answer: &'static [u8]) -> Parsed {
+        self.skip_bytes = value_bytes + BLOCK_END.len();
+        Parsed { consumed, step: Step::Answer(answer) }
+    }
+
     /// The line announces a data block, which starts at `block`.
-    fn step_at_block(&mut self, input: &[u8], block: usize, write: &WriteLine<'_>) -> Parsed {
+    fn step_at_block(&mut self, input: &[u8], block: usize, write: WriteLine<'_>) -> Parsed {
         let whole = block + write.value_bytes + BLOCK_END.len();
         if write.value_bytes > self.value_bytes_max {
             self.skip_bytes = whole - block;
@@ -148,16 +155,9 @@ impl Parser {
         }
         let (value, end) = input[block..whole].split_at(write.value_bytes);
         if end != BLOCK_END {
-            return Parsed { consumed: whole, step: Step::Answer(unless_quiet(write.answer, reply::BAD_CHUNK)) };
+            return Parsed { consumed: whole, step: Step::Answer(write.bad_end()) };
         }
-        let command = Command::Write {
-            mode: write.mode,
-            item: KeyValue::new(write.key, value),
-            flags: write.flags,
-            exptime: write.exptime,
-            answer: write.answer,
-        };
-        Parsed { consumed: whole, step: Step::Execute(command) }
+        Parsed { consumed: whole, step: Step::Execute(write.with_value(value)) }
     }
 }
 
@@ -175,20 +175,52 @@ fn line_bytes_max(input: &[u8]) -> usize {
 enum Line<'a> {
     Whole(Step),
     Write(WriteLine<'a>),
+    /// The data block that follows is not to be read.
+    Skip {
+        value_bytes: usize,
+        answer: &'static [u8],
+    },
 }
 
 struct WriteLine<'a> {
-    mode: WriteMode,
-    key: &'a [u8],
-    flags: u32,
-    exptime: Exptime,
+    head: WriteHead<'a>,
     value_bytes: usize,
-    answer: Answer,
+}
+
+/// A write without its value.
+enum WriteHead<'a> {
+    Classic { mode: WriteMode, key: &'a [u8], flags: u32, exptime: Exptime, answer: Answer },
+    Meta(MetaRequest),
 }
 
 impl WriteLine<'_> {
     fn refused(&self, refusal: WriteRefusal) -> Step {
-        Step::Execute(Command::WriteRefused { mode: self.mode, key: self.key.to_vec(), refusal, answer: self.answer })
+        Step::Execute(match &self.head {
+            WriteHead::Classic { mode, key, answer, .. } => {
+                Command::WriteRefused { mode: *mode, key: key.to_vec(), refusal, answer: *answer }
+            }
+            WriteHead::Meta(request) => Command::meta_refused(request.key(), refusal),
+        })
+    }
+
+    /// What is answered when the data block does not end where it should.
+    fn bad_end(&self) -> &'static [u8] {
+        match &self.head {
+            WriteHead::Classic { answer, .. } => unless_quiet(*answer, reply::BAD_CHUNK),
+            WriteHead::Meta(_) => reply::BAD_CHUNK,
+        }
+    }
+
+    fn with_value(self, value: &[u8]) -> Command {
+        match self.head {
+            WriteHead::Classic { mode, key, flags, exptime, answer } => {
+                Command::Write { mode, item: KeyValue::new(key, value), flags, exptime, answer }
+            }
+            WriteHead::Meta(request) => {
+                let item = KeyValue::new(request.key(), value);
+                Command::Meta(Box::new(MetaRequest { item, ..request }))
+            }
+        }
     }
 }
 
@@ -233,6 +265,14 @@ impl<'a> Tokens<'a> {
 struct Refusal(&'static [u8], Answer);
 
 fn parse_line(line: &[u8]) -> Line<'_> {
+    if let Some(line) = meta::parse(line) {
+        return match line {
+            MetaLine::Answer(bytes) => Line::Whole(Step::Answer(bytes)),
+            MetaLine::Whole(request) => Line::Whole(Step::Execute(Command::Meta(Box::new(request)))),
+            MetaLine::Set { value_bytes, head } => Line::Write(WriteLine { head: WriteHead::Meta(head), value_bytes }),
+            MetaLine::Skip { value_bytes, answer } => Line::Skip { value_bytes, answer },
+        };
+    }
     let tokens = Tokens::new(line);
     match parse_verb(line, &tokens) {
         Ok(line) => line,
@@ -317,7 +357,8 @@ fn write_line<'a>(
     let announced =
         parse_i32(tokens.words[4]).filter(|bytes| (0..=ANNOUNCED_BYTES_MAX).contains(bytes)).ok_or_else(bad)?;
     let mode = mode(tokens).ok_or_else(bad)?;
-    Ok(Line::Write(WriteLine { mode, key, flags, exptime, value_bytes: announced as usize, answer: tokens.answer }))
+    let head = WriteHead::Classic { mode, key, flags, exptime, answer: tokens.answer };
+    Ok(Line::Write(WriteLine { head, value_bytes: announced as usize }))
 }
 
 /// `delete <key> [0] [noreply]`: the number is a relic of old clients.
@@ -383,12 +424,6 @@ fn parse_verbosity(tokens: &Tokens<'_>) -> Result<Step, Refusal> {
     }
     parse_flags(tokens.words[1]).ok_or(tokens.refuse(reply::BAD_FORMAT))?;
     Ok(Step::Answer(unless_quiet(tokens.answer, reply::OK)))
-}
-
-/// Whether memcached takes `word` as a key: its text says no control characters, its code takes all but NUL, and stock
-/// clients (memcaslap) rely on the code.
-fn is_key(word: &[u8]) -> bool {
-    !word.is_empty() && word.len() <= KEY_BYTES_MAX && !word.contains(&0)
 }
 
 fn unless_quiet(answer: Answer, text: &'static [u8]) -> &'static [u8] {

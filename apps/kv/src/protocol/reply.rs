@@ -19,6 +19,23 @@ pub const OK: &[u8] = b"OK\r\n";
 /// Statistics are back at zero.
 pub const RESET: &[u8] = b"RESET\r\n";
 
+/// A meta command found what it asked for, or was done.
+pub const META_DONE: &[u8] = b"HD";
+/// The same, and a value follows.
+pub const META_VALUE: &[u8] = b"VA";
+/// `mg` and `me` found no such item.
+pub const META_MISS: &[u8] = b"EN";
+/// The others found no such item.
+pub const META_NOT_FOUND: &[u8] = b"NF";
+/// The condition of the mode did not hold.
+pub const META_NOT_STORED: &[u8] = b"NS";
+/// The item has another cas unique.
+pub const META_EXISTS: &[u8] = b"EX";
+/// What is known of an item follows.
+pub const META_DEBUG: &[u8] = b"ME";
+/// `mn`: all that came before is answered.
+pub const META_NO_OP: &[u8] = b"MN\r\n";
+
 /// There is no such command.
 pub const ERROR: &[u8] = b"ERROR\r\n";
 /// The command exists, its arguments are wrong.
@@ -35,6 +52,32 @@ pub const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 /// The line has no end within the limit. The connection ends after it.
 pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
+/// A number, a time or a cas unique behind a flag of a meta command is none.
+pub const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
+/// A flag is there twice, or is no letter.
+pub const DUPLICATE_FLAG: &[u8] = b"CLIENT_ERROR duplicate flag\r\n";
+/// There is no such flag.
+pub const UNKNOWN_FLAG: &[u8] = b"CLIENT_ERROR invalid flag\r\n";
+/// Something is wrong with a flag of `md` or `ma`.
+pub const BAD_FLAG: &[u8] = b"CLIENT_ERROR invalid or duplicate flag\r\n";
+/// `mg` has more flags than there are.
+pub const TOO_MANY_GET_FLAGS: &[u8] = b"CLIENT_ERROR options flags are too long\r\n";
+/// Another meta command has.
+pub const TOO_MANY_FLAGS: &[u8] = b"CLIENT_ERROR options flags too long\r\n";
+/// The key is no base64.
+pub const BAD_BASE64: &[u8] = b"CLIENT_ERROR error decoding key\r\n";
+/// The opaque token is longer than it may be.
+pub const OPAQUE_TOO_LONG: &[u8] = b"CLIENT_ERROR opaque token too long\r\n";
+/// A mode is one letter.
+pub const BAD_MODE_LENGTH: &[u8] = b"CLIENT_ERROR incorrect length for M token\r\n";
+/// `ms` has no such mode.
+pub const BAD_SET_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ms M token\r\n";
+/// `ma` has no such mode.
+pub const BAD_ARITHMETIC_MODE: &[u8] = b"CLIENT_ERROR invalid mode for ma M token\r\n";
+/// The number that a new item is to have is none.
+pub const BAD_INITIAL: &[u8] = b"CLIENT_ERROR invalid numeric initial value\r\n";
+/// The delta of `ma` is not a number.
+pub const BAD_META_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta value\r\n";
 /// How `stats detail` is used.
 pub const STATS_DETAIL: &[u8] = b"CLIENT_ERROR usage: stats detail on|off|dump\r\n";
 /// The `stats` command lacks arguments.

@@ -84,7 +84,7 @@ fn commands_are_read() {
 #[test]
 fn errors_are_memcacheds() {
     for line in
-        ["\r\n", "x\r\n", "get\r\n", "set k 0 0\r\n", "incr k\r\n", "mg k\r\n", "GET k\r\n", "flush_all 1 2 3\r\n"]
+        ["\r\n", "x\r\n", "get\r\n", "set k 0 0\r\n", "incr k\r\n", "mz k\r\n", "GET k\r\n", "flush_all 1 2 3\r\n"]
     {
         assert_eq!(one(line.as_bytes()), Step::Answer(reply::ERROR), "{line:?}");
     }
@@ -121,6 +121,19 @@ fn a_value_that_is_too_large_is_skipped() {
     let block = [b'x'; 65];
     let refused = refused(WriteRefusal::TooLarge, Answer::Quiet);
     assert_eq!(steps(&[line, &block, b"\r\nversion\r\n"]), [Step::Execute(refused), Step::Version]);
+}
+
+#[test]
+fn meta_writes_take_their_value_along() {
+    let Command::Meta(request) = execute(b"ms YWJj 3 b c\r\nxyz\r\n") else { panic!("a meta command") };
+    assert_eq!((request.key(), request.item.value()), (&b"abc"[..], &b"xyz"[..]));
+    let bad = [Step::Answer(reply::BAD_CHUNK), Step::Answer(reply::META_NO_OP)];
+    assert_eq!(steps(&[b"ms k 3 q\r\nabcdemn\r\n"]), bad);
+    let skipped = [Step::Answer(reply::UNKNOWN_FLAG), Step::Answer(reply::META_NO_OP)];
+    assert_eq!(steps(&[b"ms k 6 !\r\nmn\r\n", b"mn\r\n mn\r\n"]), skipped);
+    let refused = refused(WriteRefusal::TooLarge, Answer::Wanted);
+    let large = [b"ms k 65 q MA\r\n", &[b'x'; 65][..], b"\r\nmn\r\n"].concat();
+    assert_eq!(steps(&[&large]), [Step::Execute(refused), Step::Answer(reply::META_NO_OP)]);
 }
 
 fn refused(refusal: WriteRefusal, answer: Answer) -> Command {
@@ -205,6 +218,19 @@ fn input() -> impl Strategy<Value = Vec<u8>> {
             "items",
             "abc",
             "\t",
+            "mg",
+            "ms",
+            "md",
+            "ma",
+            "me",
+            "mn",
+            "v",
+            "q",
+            "T0",
+            "Oxy",
+            "b",
+            "YWJj",
+            "MA",
             "HTTP/1.1",
         ])
         .prop_map(|word| word.as_bytes().to_vec()),

@@ -246,7 +246,7 @@ impl Arena {
     /// Local memory that slots and units take, in bytes.
     pub(super) fn local_bytes(&self) -> usize {
         let slots: usize = self.classes().map(|class| class.slabs * usize::from(class.shape.slots)).sum();
-        slots * size_of::<SlotState>() + self.slabs.len() * LOCAL_BYTES_PER_UNIT
+        slots * self.table.slot_bytes() + self.slabs.len() * LOCAL_BYTES_PER_UNIT
     }
 
     /// What each class holds, smallest slots first.

@@ -152,6 +152,7 @@ impl<'a, M: ItemMemory> Bucket<'a, M> {
         hash: Hash,
         header: Header,
         old: Option<&Found>,
+        now_s: u32,
     ) -> Result<Option<Owned<'a>>, M::Error> {
         let next = old.map_or(self.head(), |old| old.header.next);
         let header = Header { next, ..header };
@@ -162,7 +163,7 @@ impl<'a, M: ItemMemory> Bucket<'a, M> {
             return Err(error);
         }
         self.set_link(old.map_or(Before::Head, |old| old.before), Link::new(slot.offset(), hash.tag()))?;
-        self.store.slots.with(slot.offset(), |state| state.link(header.deadline_s, next));
+        self.store.slots.linked(slot.offset(), header.deadline_s, next, now_s);
         self.store.counters.item_added(header.item_bytes());
         slot.keep();
         Ok(old.map(|old| self.disown(old.offset, &old.header)))

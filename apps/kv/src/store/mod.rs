@@ -2,8 +2,8 @@
 //!
 //! Far memory, reached through [`ItemMemory`], holds slots with header, key and value (`item`), and the chains through
 //! the headers. Local memory holds bucket heads with tags (`bucket`), four bytes per slot for eviction and expiry
-//! (`slots`), and the slab allocator (`arena` with `shape`, `runs` and `rebalance`). Commands are in `read` and
-//! `write`, making room is in `space`, and what becomes of items that are lost in `loss`.
+//! (`slots`), and the slab allocator (`arena` with `shape`, `runs` and `rebalance`). Commands are in `read`, `write`
+//! and `meta`, making room is in `space`, and what becomes of items that are lost in `loss`.
 //!
 //! Invariants: an item in a chain is complete, unless a page of it was lost; a failed far access leaves every chain as
 //! it was; a slot is free, owned by one request, linked once, or retired. Lock order is in `bucket`. Time comes in as a
@@ -13,6 +13,7 @@ mod arena;
 mod bucket;
 mod item;
 mod loss;
+mod meta;
 mod read;
 mod rebalance;
 mod shape;
@@ -30,7 +31,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use self::arena::Arena;
 use self::bucket::Table;
 pub(crate) use self::item::VALUE_BYTES_LIMIT;
-use self::item::{HEADER_BYTES, Header};
+use self::item::{FlushEpoch, HEADER_BYTES, Header};
 use self::shape::{Class, UNIT_BYTES, classes, item_bytes_max};
 use self::slots::SlotTable;
 use self::space::CrawlCursor;
@@ -124,8 +125,8 @@ pub struct Store<M: ItemMemory> {
 /// What `flush_all` has invalidated, and will.
 #[derive(Default)]
 struct Flush {
-    /// Items with smaller cas uniques are gone.
-    cas_live_min: AtomicU64,
+    /// How many there were. Items of an earlier one are gone.
+    flushes: AtomicU32,
     /// When the next flush takes place, in seconds since 1970; 0 is never.
     due_s: AtomicU32,
 }
@@ -149,6 +150,9 @@ enum Failure<E> {
     /// No slot is that large.
     TooLarge,
 }
+
+/// What a command answers: its bytes, or why it was not done.
+type Answered<M> = Result<Vec<u8>, Failure<<M as ItemMemory>::Error>>;
 
 impl<E> From<E> for Failure<E> {
     fn from(error: E) -> Self {
@@ -206,7 +210,7 @@ impl<M: ItemMemory> Store<M> {
 
     /// The same, in so much memory beside the command's own.
     pub fn execute_in(&self, command: Command, now_s: u32, room: &mut dyn Room) -> Execution {
-        self.flush.apply_due(now_s, &self.cas_last);
+        self.flush.apply_due(now_s);
         let (answer, done) = match command {
             Command::Get { keys, cas, touch } => return self.get(keys, cas, touch, now_s, room),
             Command::Write { mode, item, flags, exptime, answer } => {
@@ -221,6 +225,8 @@ impl<M: ItemMemory> Store<M> {
             }
             Command::Touch { key, exptime, answer } => (answer, self.touch(&key, exptime, now_s).map(<[u8]>::to_vec)),
             Command::FlushAll { delay, answer } => (answer, Ok(self.flush_all(delay, now_s).to_vec())),
+            // What is to be kept quiet depends on how it ends.
+            Command::Meta(request) => (Answer::Wanted, self.meta(&request, now_s, room)),
         };
         let reply = done.unwrap_or_else(|failure| self.failed(&failure).to_vec());
         Execution { reply: if answer == Answer::Wanted { reply } else { Vec::new() }, rest: None }
@@ -288,7 +294,9 @@ impl<M: ItemMemory> Store<M> {
             due_s if due_s > now_s => self.flush.due_s.store(due_s, Ordering::Relaxed),
             _ => {
                 self.flush.due_s.store(0, Ordering::Relaxed);
-                self.flush.apply(&self.cas_last);
+                self.flush.apply();
+                // Takes one, as memcached does: both count alike.
+                self.next_cas();
             }
         }
         reply::OK
@@ -325,7 +333,7 @@ impl<M: ItemMemory> Store<M> {
     fn death(&self, header: &Header, now_s: u32) -> Option<Death> {
         if header.deadline_s != 0 && header.deadline_s <= now_s {
             Some(Death::Expired)
-        } else if header.cas < self.flush.cas_live_min.load(Ordering::Relaxed) {
+        } else if header.epoch != self.flush.epoch() {
             Some(Death::Flushed)
         } else {
             None
@@ -339,17 +347,22 @@ impl<M: ItemMemory> Store<M> {
 
 impl Flush {
     /// Invalidates all items that have been linked so far.
-    fn apply(&self, cas_last: &AtomicU64) {
-        self.cas_live_min.fetch_max(cas_last.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    fn apply(&self) {
+        self.flushes.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn apply_due(&self, now_s: u32, cas_last: &AtomicU64) {
+    /// What items that are linked now belong to.
+    fn epoch(&self) -> FlushEpoch {
+        FlushEpoch::new(self.flushes.load(Ordering::Relaxed))
+    }
+
+    fn apply_due(&self, now_s: u32) {
         let due_s = self.due_s.load(Ordering::Relaxed);
         if due_s != 0
             && now_s >= due_s
             && self.due_s.compare_exchange(due_s, 0, Ordering::Relaxed, Ordering::Relaxed).is_ok()
         {
-            self.apply(cas_last);
+            self.apply();
         }
     }
 }

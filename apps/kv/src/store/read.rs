@@ -15,7 +15,7 @@ const REPLY_BYTES_SOFT_MAX: usize = 256 << 10;
 const VALUE_LINE_BYTES_MAX: usize = 64;
 
 /// What a lookup finds. Dead items have been removed.
-enum Lookup {
+pub(super) enum Lookup {
     Live(Found),
     Absent(Option<Death>),
 }
@@ -58,6 +58,7 @@ impl<M: ItemMemory> Store<M> {
                 return Ok(reply::NOT_FOUND);
             };
             self.set_deadline(&found, exptime.deadline_s(now_s))?;
+            self.slots.used(found.offset, now_s);
             self.counters.add(Stat::TouchHits, 1);
             Ok(reply::TOUCHED)
         })
@@ -90,12 +91,12 @@ impl<M: ItemMemory> Store<M> {
             self.set_deadline(&found, exptime.deadline_s(now_s))?;
             self.counters.add(Stat::TouchHits, 1);
         }
-        self.slots.with(found.offset, |state| state.used());
+        self.slots.used(found.offset, now_s);
         self.counters.add(Stat::GetHits, 1);
         Ok(())
     }
 
-    fn count_miss(&self, touch: Option<Exptime>, death: Option<Death>) {
+    pub(super) fn count_miss(&self, touch: Option<Exptime>, death: Option<Death>) {
         self.counters.add(Stat::GetMisses, 1);
         if touch.is_some() {
             self.counters.add(Stat::TouchMisses, 1);
@@ -107,7 +108,13 @@ impl<M: ItemMemory> Store<M> {
         }
     }
 
-    fn look_up(&self, bucket: &Bucket<'_, M>, hash: Hash, key: &[u8], now_s: u32) -> Result<Lookup, M::Error> {
+    pub(super) fn look_up(
+        &self,
+        bucket: &Bucket<'_, M>,
+        hash: Hash,
+        key: &[u8],
+        now_s: u32,
+    ) -> Result<Lookup, M::Error> {
         let Some(found) = bucket.find(hash, key)? else {
             return Ok(Lookup::Absent(None));
         };
@@ -120,7 +127,7 @@ impl<M: ItemMemory> Store<M> {
         }
     }
 
-    fn set_deadline(&self, found: &Found, deadline_s: u32) -> Result<(), M::Error> {
+    pub(super) fn set_deadline(&self, found: &Found, deadline_s: u32) -> Result<(), M::Error> {
         if found.header.deadline_s != deadline_s {
             self.memory.write(found.offset + DEADLINE_AT, &deadline_s.to_le_bytes())?;
             self.slots.with(found.offset, |state| state.set_deadline(deadline_s));

@@ -1,30 +1,35 @@
-//! Local metadata of slots: four bytes each, so that eviction and expiry sweeps touch no far page.
+//! Local metadata of slots: four bytes each, so that eviction and expiry sweeps touch no far page, and reads leave no
+//! trace in one.
 //!
 //! [`SlotState`] is one word: whether the slot holds a linked item, whether another item follows in its chain, the
-//! second-chance counter, and the expiry in steps of [`EXPIRY_STEP_S`]. A slot with chances and no linked item is
-//! *lost*: its item is in a chain, and nobody can read which. [`Slab`] is the fixed part of a slab; [`SlotTable`] finds
-//! the slab of an offset.
+//! second-chance counter, whether the item was fetched, and the expiry in steps of [`EXPIRY_STEP_S`]. A slot with
+//! chances and no linked item is *lost*: its item is in a chain, and nobody can read which. [`Slab`] is the fixed part
+//! of a slab; [`SlotTable`] finds the slab of an offset.
+//!
+//! When items were accessed takes four bytes more, so it is known only from when a client first asked for it
+//! ([`SlotTable::record_accesses`]).
 //!
 //! Who may write: the holder of the bucket lock of the slot's item, except the second-chance counter, which the victim
 //! sweep lowers at any time. A slab leaves the table only when none of its slots is linked, so the slab of an item
 //! stays as long as the bucket lock is held.
 
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::atomic::{AtomicBool, AtomicU32};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::item::Link;
 use super::shape::{Class, ClassIndex, UNIT_BYTES};
 
 /// Resolution of the expiry that slots know, in seconds.
-const EXPIRY_STEP_S: u32 = 16;
+const EXPIRY_STEP_S: u32 = 32;
 
 const LINKED: u32 = 1 << 31;
 const HAS_NEXT: u32 = 1 << 30;
 const CHANCE_SHIFT: u32 = 28;
 const CHANCE_MASK: u32 = 3 << CHANCE_SHIFT;
 const CHANCE_ONE: u32 = 1 << CHANCE_SHIFT;
-const EXPIRY_MASK: u32 = CHANCE_ONE - 1;
+const FETCHED: u32 = 1 << 27;
+const EXPIRY_MASK: u32 = FETCHED - 1;
 
 const _: () = assert!(u32::MAX / EXPIRY_STEP_S <= EXPIRY_MASK);
 
@@ -86,11 +91,22 @@ impl SlotState {
 
     /// The item was read: it earns a chance, up to three. Reading a hot item writes nothing.
     pub(super) fn used(&self) {
-        let state = self.0.load(Relaxed);
-        if state & CHANCE_MASK != CHANCE_MASK {
-            // Losing this race loses one chance, which does no harm.
-            let _ = self.0.compare_exchange(state, state + CHANCE_ONE, Relaxed, Relaxed);
-        }
+        let earned = |state: u32| {
+            let chance = if state & CHANCE_MASK == CHANCE_MASK { 0 } else { CHANCE_ONE };
+            Some((state + chance) | FETCHED).filter(|earned| *earned != state)
+        };
+        // One that has earned all there is stays as it is.
+        let _ = self.0.fetch_update(Relaxed, Relaxed, earned);
+    }
+
+    /// The item takes the place of one that was fetched, and counts as the same.
+    pub(super) fn inherit_fetched(&self) {
+        self.0.fetch_or(FETCHED, Relaxed);
+    }
+
+    /// Whether the item was read since it was stored.
+    pub(super) fn is_fetched(&self) -> bool {
+        self.0.load(Relaxed) & FETCHED != 0
     }
 
     /// Takes a chance from the item, or finds it to be a victim.
@@ -144,11 +160,25 @@ pub(super) struct Slab {
     pub(super) class: ClassIndex,
     pub(super) shape: Class,
     slots: Box<[SlotState]>,
+    /// When each item was accessed last, in seconds since 1970, if that is recorded.
+    accessed_s: OnceLock<Box<[AtomicU32]>>,
 }
 
 impl Slab {
     pub(super) fn new(first_unit: u32, class: ClassIndex, shape: Class) -> Self {
-        Self { first_unit, class, shape, slots: (0..shape.slots).map(|_| SlotState::default()).collect() }
+        let slots = (0..shape.slots).map(|_| SlotState::default()).collect();
+        Self { first_unit, class, shape, slots, accessed_s: OnceLock::new() }
+    }
+
+    /// From now on it is known when items are accessed; those that are there were at `now_s`.
+    fn record_accesses(&self, now_s: u32) {
+        self.accessed_s.get_or_init(|| self.slots.iter().map(|_| AtomicU32::new(now_s)).collect());
+    }
+
+    fn note_access(&self, slot: u16, now_s: u32) {
+        if let Some(accessed_s) = self.accessed_s.get() {
+            accessed_s[usize::from(slot)].store(now_s, Relaxed);
+        }
     }
 
     pub(super) fn state(&self, slot: u16) -> &SlotState {
@@ -181,11 +211,12 @@ impl Slab {
 /// The slab of every unit.
 pub(super) struct SlotTable {
     units: Box<[RwLock<Option<Arc<Slab>>>]>,
+    records_accesses: AtomicBool,
 }
 
 impl SlotTable {
     pub(super) fn new(units: u32) -> Self {
-        Self { units: (0..units).map(|_| RwLock::new(None)).collect() }
+        Self { units: (0..units).map(|_| RwLock::new(None)).collect(), records_accesses: AtomicBool::new(false) }
     }
 
     pub(super) fn units(&self) -> u32 {
@@ -194,9 +225,53 @@ impl SlotTable {
 
     /// Looks at the state of the slot at `offset`, which holds an item whose bucket is locked by the caller.
     pub(super) fn with<R>(&self, offset: u64, look: impl FnOnce(&SlotState) -> R) -> R {
+        self.with_slab(offset, |slab, slot| look(slab.state(slot)))
+    }
+
+    /// The slot's item was linked, by the holder of its bucket.
+    pub(super) fn linked(&self, offset: u64, deadline_s: u32, next: Link, now_s: u32) {
+        self.with_slab(offset, |slab, slot| {
+            slab.state(slot).link(deadline_s, next);
+            slab.note_access(slot, now_s);
+        });
+    }
+
+    /// The slot's item was read, by the holder of its bucket.
+    pub(super) fn used(&self, offset: u64, now_s: u32) {
+        self.with_slab(offset, |slab, slot| {
+            slab.state(slot).used();
+            slab.note_access(slot, now_s);
+        });
+    }
+
+    /// When the slot's item was accessed last, as the holder of its bucket asks; None if that is not recorded.
+    pub(super) fn accessed_s(&self, offset: u64) -> Option<u32> {
+        self.with_slab(offset, |slab, slot| Some(slab.accessed_s.get()?[usize::from(slot)].load(Relaxed)))
+    }
+
+    /// From now on it is known when items are accessed; those that are there were at `now_s`. Takes local memory.
+    pub(super) fn record_accesses(&self, now_s: u32) {
+        if self.records_accesses.swap(true, Relaxed) {
+            return;
+        }
+        // The lock of a unit orders this: a slab that is not found here is installed later, and sees the flag.
+        for unit in 0..self.units() {
+            if let Some(slab) = self.slab(unit) {
+                slab.record_accesses(now_s);
+            }
+        }
+    }
+
+    /// Local memory for each slot, in bytes.
+    pub(super) fn slot_bytes(&self) -> usize {
+        let accessed = if self.records_accesses.load(Relaxed) { size_of::<AtomicU32>() } else { 0 };
+        size_of::<SlotState>() + accessed
+    }
+
+    fn with_slab<R>(&self, offset: u64, look: impl FnOnce(&Slab, u16) -> R) -> R {
         let unit = self.units[(offset / UNIT_BYTES as u64) as usize].read().unwrap_or_else(PoisonError::into_inner);
         let slab = unit.as_ref().expect("a linked item's slab is in the table");
-        look(slab.state(slab.slot_at(offset)))
+        look(slab, slab.slot_at(offset))
     }
 
     /// The slab that covers a unit, if any.
@@ -211,6 +286,10 @@ impl SlotTable {
 
     pub(super) fn install(&self, slab: &Arc<Slab>) {
         self.set(slab, Some(slab));
+        if self.records_accesses.load(Relaxed) {
+            // Whoever links an item in it says when.
+            slab.record_accesses(0);
+        }
     }
 
     pub(super) fn remove(&self, slab: &Arc<Slab>) {
@@ -264,13 +343,48 @@ mod tests {
     #[test]
     fn expiry_is_never_early_and_at_most_a_step_late() {
         let state = SlotState::default();
-        for deadline_s in [1, 16, 17, 1_700_000_003, u32::MAX - EXPIRY_STEP_S] {
+        for deadline_s in [1, EXPIRY_STEP_S, EXPIRY_STEP_S + 1, 1_700_000_003, u32::MAX - EXPIRY_STEP_S] {
             state.link(deadline_s, Link::NONE);
             assert!(!state.is_expired(deadline_s - 1), "{deadline_s}");
             assert!(state.is_expired(deadline_s + EXPIRY_STEP_S - 1), "{deadline_s}");
         }
         state.set_deadline(0);
         assert!(!state.is_expired(u32::MAX));
+    }
+
+    #[test]
+    fn fetched_is_known_until_the_item_is_replaced() {
+        let state = SlotState::default();
+        state.link(1_700_000_003, Link::NONE);
+        assert!(!state.is_fetched());
+        state.used();
+        for _ in 0..3 {
+            state.sweep(0);
+        }
+        assert!(state.is_fetched() && !state.is_expired(1_700_000_002), "sweeps and expiry are other bits");
+        state.set_deadline(u32::MAX);
+        assert!(state.is_fetched() && state.is_linked());
+        state.link(0, Link::NONE);
+        assert!(!state.is_fetched());
+        state.inherit_fetched();
+        assert!(state.is_fetched());
+    }
+
+    #[test]
+    fn accesses_are_known_once_they_are_recorded() {
+        let shape = Class { slot_bytes: 64, slab_units: 1, slots: 8 };
+        let slab = |unit| Arc::new(Slab::new(unit, ClassIndex(0), shape));
+        let table = SlotTable::new(2);
+        table.install(&slab(0));
+        table.linked(64, 0, Link::NONE, 10);
+        assert_eq!((table.accessed_s(64), table.slot_bytes()), (None, 4));
+        table.record_accesses(20);
+        table.record_accesses(30);
+        assert_eq!((table.accessed_s(64), table.slot_bytes()), (Some(20), 8));
+        table.used(64, 40);
+        table.install(&slab(1));
+        table.linked(UNIT_BYTES as u64, 0, Link::NONE, 50);
+        assert_eq!((table.accessed_s(64), table.accessed_s(UNIT_BYTES as u64)), (Some(40), Some(50)));
     }
 
     #[test]

@@ -28,6 +28,7 @@ stats! {
     CmdSet = "cmd_set",
     CmdFlush = "cmd_flush",
     CmdTouch = "cmd_touch",
+    CmdMeta = "cmd_meta",
     GetHits = "get_hits",
     GetMisses = "get_misses",
     GetExpired = "get_expired",

@@ -1,8 +1,8 @@
 //! The same bytes to memcached and to this server: the replies must be the same bytes.
 //!
-//! Prints SKIP where memcached is not installed. Left out on purpose: what this server answers differently (meta
-//! commands, NUL in keys, over-long lines), the version, the values of cas uniques, and a fault of
-//! memcached 1.6.18, which forgets earlier replies of a pipeline when a `get` is refused.
+//! Prints SKIP where memcached is not installed. Left out on purpose: what this server answers differently (NUL in
+//! keys, over-long lines), the version, the values of cas uniques, a fault of memcached 1.6.18, which forgets earlier
+//! replies of a pipeline when a `get` is refused, and meta commands, which `testing/e2e` compares.
 
 use std::io::{Read, Write};
 use std::net::Shutdown;

@@ -7,6 +7,7 @@ mod harness;
 mod hostile;
 mod lost_pages;
 mod memory;
+mod meta;
 mod recut;
 mod renewal;
 mod server;

@@ -50,6 +50,7 @@ struct Inner {
     fail_one_in: AtomicU64,
     sequence: AtomicU64,
     accesses: AtomicU64,
+    writes: AtomicU64,
     lost_pages: Mutex<HashSet<u64>>,
     meanwhile: Mutex<Option<Others>>,
     afterwards: Mutex<Option<Others>>,
@@ -70,6 +71,7 @@ impl FlatMemory {
             fail_one_in: AtomicU64::new(0),
             sequence: AtomicU64::new(1),
             accesses: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
             lost_pages: Mutex::default(),
             meanwhile: Mutex::default(),
             afterwards: Mutex::default(),
@@ -132,6 +134,11 @@ impl FlatMemory {
     /// How many pages have been accessed so far.
     pub(crate) fn accesses(&self) -> u64 {
         self.0.accesses.load(Ordering::Relaxed)
+    }
+
+    /// How many writes there have been so far.
+    pub(crate) fn writes(&self) -> u64 {
+        self.0.writes.load(Ordering::Relaxed)
     }
 
     /// Visits the bytes page by page; a page may fail after earlier ones have been visited.
@@ -208,6 +215,7 @@ impl ItemMemory for FlatMemory {
     }
 
     fn write(&self, offset: u64, from: &[u8]) -> Result<(), Lost> {
+        self.0.writes.fetch_add(1, Ordering::Relaxed);
         self.visit(offset, from.len(), |page, range| page.copy_from_slice(&from[range]))
     }
 

@@ -69,7 +69,7 @@ fn bad_input_gets_the_protocols_errors_and_hurts_nobody() {
     let long_key = "k".repeat(251);
     let large = "x".repeat((1 << 20) + 1);
     for (input, expected) in [
-        (format!("get {long_key}\r\nmn\r\n"), "CLIENT_ERROR bad command line format\r\nERROR\r\n"),
+        (format!("get {long_key}\r\nmn\r\n"), "CLIENT_ERROR bad command line format\r\nMN\r\n"),
         (
             format!("set big 0 0 {}\r\n{large}\r\nget big\r\n", large.len()),
             "SERVER_ERROR object too large for cache\r\nEND\r\n",

@@ -136,7 +136,7 @@ fn the_crawler_removes_what_has_expired_and_touches_nothing_else() {
     assert_eq!(memory.accesses(), before);
     let mut removed = 0;
     for _ in 0..100 {
-        removed += store.crawl(NOW_S + 30, 100);
+        removed += store.crawl(NOW_S + 32, 100);
     }
     assert_eq!((removed, stat(&store, "curr_items"), stat(&store, "crawler_reclaimed")), (250, 250, 250));
 }
