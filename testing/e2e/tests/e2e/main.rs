@@ -3,6 +3,7 @@
 //! One program, so that tests which need the CPUs for themselves can take turns (`yonder_e2e::alone`). Set
 //! `YONDER_E2E_SECONDS=60` for long load and soak runs, and `YONDER_BIN` to test another binary.
 
+mod against_memcached;
 mod app_servers;
 mod bench_apps;
 mod bench_faults;
