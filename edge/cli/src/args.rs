@@ -44,6 +44,7 @@ use yonder_bench::{
     del_get, errors, fault_breakdown, migrate, notify, peers, poster, programs, ralloc, redis, rread, scale_clients,
     scale_pages, seq, store, tenants, threads, victims, ycsb,
 };
+use yonder_kv::Listen;
 use yonder_load::{Distribution, Rate};
 
 pub(crate) use app_bench::{AppBenchArgs, KvBenchArgs, RocksdbArgs, System, TpccArgs, VectorArgs};
@@ -188,9 +189,9 @@ pub(crate) fn each_once<T: PartialEq + Clone>(typed: &[T]) -> Vec<T> {
 pub(crate) struct KvArgs {
     #[command(flatten)]
     pub(crate) paging: PagingArgs,
-    /// Where TCP clients connect; port 0 takes a free one
+    /// Where clients connect: an address, whose port 0 takes a free one, or a socket, such as unix:///run/yonder.sock
     #[arg(long, help_heading = SERVER, value_name = "ADDR", default_value = "127.0.0.1:11211")]
-    pub(crate) listen: SocketAddr,
+    pub(crate) listen: Listen,
     /// Where UDP requests arrive, such as 127.0.0.1:11211; UDP is off if not given
     #[arg(long, help_heading = SERVER, value_name = "ADDR")]
     pub(crate) udp: Option<SocketAddr>,
@@ -198,13 +199,17 @@ pub(crate) struct KvArgs {
     pub(crate) open: OpenArgs,
     #[command(flatten)]
     pub(crate) user: UserArgs,
-    /// TCP clients at a time; more are turned away, unless one is silent in the middle of a command, or has never sent
-    /// one, and gives way
+    /// Clients at a time; more are turned away, unless one is silent in the middle of a command, or has never sent one,
+    /// and gives way
     #[arg(long, help_heading = SERVER, value_name = "N", default_value_t = 1024, value_parser = positive_count)]
     pub(crate) connections: usize,
-    /// Largest value that clients may store
-    #[arg(long, help_heading = SERVER, value_name = "SIZE", default_value = "1MiB", value_parser = parse_bytes)]
+    /// Largest value that clients may store; memcached's -I, also as --item-size
+    #[arg(long, alias = "item-size", help_heading = SERVER, value_name = "SIZE", default_value = "1MiB",
+          value_parser = parse_bytes)]
     pub(crate) value_max: u64,
+    /// Let clients end the server with the command shutdown, not those of UDP
+    #[arg(long, help_heading = SERVER)]
+    pub(crate) shutdown_command: bool,
     /// Memory for what clients have sent and not been sent yet, and for requests under way, of all together; a request
     /// that needs more is refused, unless a client that is silent gives way [default: 64MiB, more for large values]
     #[arg(long, help_heading = SERVER, value_name = "SIZE", value_parser = parse_bytes)]

@@ -35,10 +35,10 @@ impl KvHere<'_> {
     {
         // Before a client waits for somebody who does not serve.
         self.sched.validate().map_err(yonder::sched::SchedError::from)?;
-        let config = KvConfig { items: Some(self.items), ..KvConfig::new(([127, 0, 0, 1], 0).into()) };
+        let config = KvConfig { items: Some(self.items), ..KvConfig::new(SocketAddr::from(([127, 0, 0, 1], 0))) };
         let server =
             KvServer::bind(config, Arc::clone(self.region)).map_err(|error| BenchError::Settings(error.to_string()))?;
-        let (address, shutdown) = (server.tcp_address(), server.shutdown());
+        let (address, shutdown) = (server.tcp_address().expect("it listens for TCP"), server.shutdown());
         let (mut frontend, handler) = server.into_parts();
         let requests = Arc::<SchedStats>::default();
         frontend.extra_stats(runtime_stats(self.far.clone(), Arc::clone(&requests)));

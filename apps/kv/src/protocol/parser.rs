@@ -35,6 +35,8 @@ pub enum Step {
     Stats(StatsKind),
     /// `version`.
     Version,
+    /// `shutdown`.
+    Shutdown,
     /// The command is answered with these bytes, which may be none. Errors arrive this way.
     Answer(&'static [u8]),
     /// `quit`.
@@ -300,6 +302,8 @@ fn parse_verb<'a>(line: &'a [u8], tokens: &Tokens<'a>) -> Result<Line<'a>, Refus
         b"flush_all" => parse_flush(tokens).map(execute),
         b"stats" => parse_stats(tokens).map(Line::Whole),
         b"verbosity" => parse_verbosity(tokens).map(Line::Whole),
+        b"cache_memlimit" => parse_memory_limit(tokens).map(Line::Whole),
+        b"shutdown" => parse_shutdown(tokens).map(Line::Whole),
         b"version" => Ok(Line::Whole(Step::Version)),
         b"quit" => Ok(Line::Whole(Step::Quit)),
         // A browser that was led here must not get its headers executed.
@@ -424,6 +428,23 @@ fn parse_verbosity(tokens: &Tokens<'_>) -> Result<Step, Refusal> {
     }
     parse_flags(tokens.words[1]).ok_or(tokens.refuse(reply::BAD_FORMAT))?;
     Ok(Step::Answer(unless_quiet(tokens.answer, reply::OK)))
+}
+
+/// `cache_memlimit <MiB> [noreply]`: the memory of items is what the server was started with.
+fn parse_memory_limit(tokens: &Tokens<'_>) -> Result<Step, Refusal> {
+    const LEAST_MIB: u32 = 8;
+    tokens.counted(2, 3)?;
+    let mib = parse_flags(tokens.words[1]).ok_or(tokens.refuse(reply::ERROR))?;
+    let answer = if mib < LEAST_MIB { reply::MEMORY_LIMIT_TOO_SMALL } else { reply::MEMORY_LIMIT_REFUSED };
+    Ok(Step::Answer(unless_quiet(tokens.answer, answer)))
+}
+
+/// `shutdown [graceful]`: what is under way is answered either way.
+fn parse_shutdown(tokens: &Tokens<'_>) -> Result<Step, Refusal> {
+    match tokens.words[1] {
+        b"" | b"graceful" if tokens.count <= 2 => Ok(Step::Shutdown),
+        _ => Err(Refusal(reply::BAD_SHUTDOWN, Answer::Wanted)),
+    }
 }
 
 fn unless_quiet(answer: Answer, text: &'static [u8]) -> &'static [u8] {

@@ -52,6 +52,14 @@ pub const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 /// The line has no end within the limit. The connection ends after it.
 pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
+/// Clients may not end the server.
+pub const SHUTDOWN_REFUSED: &[u8] = b"ERROR: shutdown not enabled\r\n";
+/// There is no such way to end it.
+pub const BAD_SHUTDOWN: &[u8] = b"CLIENT_ERROR invalid shutdown mode\r\n";
+/// `cache_memlimit` asks for less than any cache has.
+pub const MEMORY_LIMIT_TOO_SMALL: &[u8] = b"MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m\r\n";
+/// The memory of items stays as it is while the server runs.
+pub const MEMORY_LIMIT_REFUSED: &[u8] = b"MEMLIMIT_ADJUST_FAILED out of bounds or unable to adjust\r\n";
 /// A number, a time or a cas unique behind a flag of a meta command is none.
 pub const BAD_TOKEN: &[u8] = b"CLIENT_ERROR bad token in command line format\r\n";
 /// A flag is there twice, or is no letter.

@@ -79,6 +79,12 @@ fn commands_are_read() {
     assert_eq!(one(b"version\r\n"), Step::Version);
     assert_eq!(one(b"quit\r\n"), Step::Quit);
     assert_eq!(one(b"verbosity 1\r\n"), Step::Answer(reply::OK));
+    assert_eq!((one(b"shutdown\r\n"), one(b"shutdown graceful\r\n")), (Step::Shutdown, Step::Shutdown));
+    assert_eq!(one(b"shutdown now\r\n"), Step::Answer(reply::BAD_SHUTDOWN));
+    assert_eq!(one(b"cache_memlimit 1024\r\n"), Step::Answer(reply::MEMORY_LIMIT_REFUSED));
+    assert_eq!(one(b"cache_memlimit 7\r\n"), Step::Answer(reply::MEMORY_LIMIT_TOO_SMALL));
+    assert_eq!(one(b"cache_memlimit 7 noreply\r\n"), Step::Answer(b""));
+    assert_eq!(one(b"cache_memlimit x\r\n"), Step::Answer(reply::ERROR));
 }
 
 #[test]

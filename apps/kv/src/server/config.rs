@@ -1,7 +1,10 @@
 //! What a server is told, [`KvConfig`], and why it cannot start, [`KvError`].
 
+use std::fmt;
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use super::connection;
@@ -14,21 +17,75 @@ const LARGE_CONNECTIONS: usize = 4;
 /// Limits of buffers are whole multiples of this.
 const BUFFER_UNIT_BYTES: usize = 1 << 20;
 
+/// What the address of a Unix socket starts with.
+const UNIX_SCHEME: &str = "unix://";
+
+/// Where clients connect.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Listen {
+    /// Over TCP. Port 0 takes any free port.
+    Tcp(SocketAddr),
+    /// At a socket in a folder, which ends with the server. Who may connect is up to the modes of the two.
+    Unix(PathBuf),
+}
+
+impl Listen {
+    /// The address, if there is one.
+    #[must_use]
+    pub fn tcp(&self) -> Option<SocketAddr> {
+        match self {
+            Self::Tcp(address) => Some(*address),
+            Self::Unix(_) => None,
+        }
+    }
+}
+
+impl From<SocketAddr> for Listen {
+    fn from(address: SocketAddr) -> Self {
+        Self::Tcp(address)
+    }
+}
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.strip_prefix(UNIX_SCHEME) {
+            Some(path) if path.starts_with('/') => Ok(Self::Unix(path.into())),
+            Some(path) => Err(format!("'{path}' is no absolute path: type {UNIX_SCHEME}/run/yonder.sock")),
+            None => text.parse().map(Self::Tcp).map_err(|_| {
+                format!("type an address and a port, such as 127.0.0.1:11211, or {UNIX_SCHEME}/run/yonder.sock")
+            }),
+        }
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Tcp(address) => address.fmt(f),
+            Self::Unix(path) => write!(f, "{UNIX_SCHEME}{}", path.display()),
+        }
+    }
+}
+
 /// What a server is told.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KvConfig {
-    /// Where TCP clients connect. Port 0 takes any free port.
-    pub listen: SocketAddr,
+    /// Where clients connect.
+    pub listen: Listen,
     /// Where UDP requests arrive, if anywhere.
     pub udp: Option<SocketAddr>,
     /// Whether UDP may listen where others than this machine can ask, who prove nothing.
     pub open: bool,
     /// Which sources of datagrams are answered without limit.
     pub udp_trust: UdpTrust,
-    /// TCP clients at a time. More are turned away with an error, unless one is silent in the middle of a command, or
+    /// Whether clients may end the server (`shutdown`).
+    pub shutdown: ShutdownCommand,
+    /// Clients at a time. More are turned away with an error, unless one is silent in the middle of a command, or
     /// has never sent one.
     pub connections_max: usize,
-    /// How long a TCP client may get on with nothing; None is for ever.
+    /// How long a client may get on with nothing; None is for ever.
     pub idle_timeout: Option<Duration>,
     /// What the buffers of all clients and of requests under way may take together, beyond the little that each has for
     /// nothing; None is 64 MiB, or more if that is too little for a few of the largest values.
@@ -39,6 +96,15 @@ pub struct KvConfig {
     pub items: Option<u64>,
     /// Worker threads, for `stats`.
     pub threads: usize,
+}
+
+/// What becomes of `shutdown`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ShutdownCommand {
+    /// It is refused.
+    Refused,
+    /// It ends the server.
+    Obeyed,
 }
 
 /// Which sources of datagrams are known to be what they claim.
@@ -60,14 +126,15 @@ impl UdpTrust {
 }
 
 impl KvConfig {
-    /// A server on `listen`, for TCP, with memcached's defaults: 1024 connections, values up to 1 MiB.
+    /// A server on `listen`, with memcached's defaults: 1024 connections, values up to 1 MiB.
     #[must_use]
-    pub fn new(listen: SocketAddr) -> Self {
+    pub fn new(listen: impl Into<Listen>) -> Self {
         Self {
-            listen,
+            listen: listen.into(),
             udp: None,
             open: false,
             udp_trust: UdpTrust::Loopback,
+            shutdown: ShutdownCommand::Refused,
             connections_max: 1024,
             idle_timeout: None,
             buffer_bytes_max: None,
@@ -128,6 +195,15 @@ pub enum KvError {
         /// What the operating system said.
         cause: io::Error,
     },
+    /// The socket cannot be listened on.
+    #[error("cannot listen at {path}: {cause}; type --listen with a path that is free, in a folder that you may write to",
+            path = .path.display())]
+    ListenUnix {
+        /// As configured.
+        path: PathBuf,
+        /// What the operating system said.
+        cause: io::Error,
+    },
     /// UDP would listen beyond this machine, which was not asked for.
     #[error(
         "udp {address} can be asked by machines that prove nothing, in the name of others; type --udp 127.0.0.1:{port}, \
@@ -181,12 +257,25 @@ mod tests {
         ] {
             let closed = KvConfig { udp: Some(address.parse().expect("an address")), ..config() };
             assert_eq!(closed.check().is_ok(), allowed, "{address}");
-            assert!(KvConfig { open: true, ..closed }.check().is_ok(), "{address}");
+            assert!(KvConfig { open: true, ..closed.clone() }.check().is_ok(), "{address}");
             if !allowed {
                 let refusal = refusal(&closed);
                 assert!(refusal.contains(address) && refusal.contains("type --udp 127.0.0.1:7"), "{refusal}");
                 assert!(refusal.contains("--open") && !refusal.contains('\n'), "{refusal}");
             }
+        }
+    }
+
+    #[test]
+    fn addresses_are_of_tcp_or_of_a_folder() {
+        for text in ["127.0.0.1:0", "[::1]:11211", "unix:///run/yonder.sock"] {
+            let listen: Listen = text.parse().expect(text);
+            assert_eq!(listen.to_string(), text);
+            assert_eq!(listen.tcp().is_none(), text.starts_with(UNIX_SCHEME), "{text}");
+        }
+        for text in ["unix://run/yonder.sock", "localhost", "11211", ""] {
+            let refusal = text.parse::<Listen>().expect_err(text);
+            assert!(refusal.contains("type ") && !refusal.contains('\n'), "{refusal}");
         }
     }
 

@@ -1,4 +1,4 @@
-//! One TCP client: [`Connection`] moves bytes between its socket and its [`Session`].
+//! One client that is connected: [`Connection`] moves bytes between its socket and its [`Session`].
 //!
 //! Readiness is edge-triggered: `readable` stays set until a read has found nothing more. A failing socket ends only
 //! its own connection.
@@ -9,16 +9,16 @@
 use std::io::{self, Read};
 use std::net::Shutdown;
 
-use mio::event::Event;
-use mio::net::TcpStream;
+use mio::event::{Event, Source};
 use yonder_units::Nanos;
 
 use super::budget::Charge;
 use super::buffers::{IDLE_BYTES_MAX, Input, Output};
 use super::progress::Progress;
 use super::report::Traffic;
-use super::session::{Next, Session};
-use crate::protocol::{Command, Parser, StatsKind, reply};
+use super::session::{Inquiry, Next, Session};
+use super::socket::Stream;
+use crate::protocol::{Command, Parser, reply};
 use crate::store::Execution;
 
 /// Waiting output beyond which a client is not listened to.
@@ -64,9 +64,9 @@ enum Filled {
     Failed,
 }
 
-/// One TCP client.
+/// One client.
 pub(super) struct Connection {
-    socket: TcpStream,
+    socket: Stream,
     session: Session,
     readable: bool,
     /// The peer has shut down its side, so reads go on until they say so.
@@ -86,7 +86,7 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: TcpStream, value_bytes_max: usize, now: Nanos) -> Self {
+    pub(super) fn new(socket: Stream, value_bytes_max: usize, now: Nanos) -> Self {
         Self {
             socket,
             session: Session::new(value_bytes_max, OUTPUT_BYTES_MAX, Input::default()),
@@ -102,8 +102,9 @@ impl Connection {
         }
     }
 
-    pub(super) fn socket(&mut self) -> &mut TcpStream {
-        &mut self.socket
+    /// What is registered with a poll.
+    pub(super) fn source(&mut self) -> &mut dyn Source {
+        self.socket.source()
     }
 
     /// The socket is ready for something.
@@ -117,9 +118,9 @@ impl Connection {
         &mut self,
         now: Nanos,
         traffic: &mut Traffic,
-        describe: &mut dyn FnMut(StatsKind, &mut Output, &mut Traffic),
+        ask: &mut dyn FnMut(Inquiry, &mut Output, &mut Traffic),
     ) -> Fate {
-        let fate = if self.executing { Fate::Waits } else { self.advance(now, traffic, describe) };
+        let fate = if self.executing { Fate::Waits } else { self.advance(now, traffic, ask) };
         if matches!(fate, Fate::Over) || self.flush(now, traffic).is_err() {
             Fate::Over
         } else if !self.is_over() {
@@ -213,11 +214,11 @@ impl Connection {
         &mut self,
         now: Nanos,
         traffic: &mut Traffic,
-        describe: &mut dyn FnMut(StatsKind, &mut Output, &mut Traffic),
+        ask: &mut dyn FnMut(Inquiry, &mut Output, &mut Traffic),
     ) -> Fate {
         let mut reads = 0;
         loop {
-            let next = self.session.next(&mut |kind, output| describe(kind, output, traffic));
+            let next = self.session.next(&mut |inquiry, output| ask(inquiry, output, traffic));
             match next {
                 Next::Execute(command) => {
                     self.executing = true;

@@ -14,7 +14,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use mio::net::{TcpListener, TcpStream};
 use mio::{Events, Interest, Poll, Token, Waker};
 use yonder::sched::{Activity, Done, Frontend, Outcome};
 use yonder_units::Nanos;
@@ -25,9 +24,11 @@ use super::handler::{Client, Executed, KvReply, KvRequest, Work, WorkDone};
 use super::progress::SILENT_NS;
 use super::registry::{Key, Registry};
 use super::report::{Report, Traffic};
+use super::session::Inquiry;
+use super::socket::{Listener, Stream};
 use super::time::Time;
 use super::udp::{Listening, UdpPort};
-use super::{ExtraStats, Shutdown};
+use super::{ExtraStats, Shutdown, ShutdownCommand};
 use crate::protocol::{Command, reply};
 
 const EVENTS_MAX: usize = 1024;
@@ -55,7 +56,7 @@ pub struct KvFrontend {
     poll: Poll,
     events: Events,
     waker: Arc<Waker>,
-    listener: Option<TcpListener>,
+    listener: Option<Listener>,
     acceptable: bool,
     accept_from: Nanos,
     /// When a silent connection may be closed in favour of a new one, or for its memory: not before.
@@ -79,7 +80,7 @@ pub struct KvFrontend {
 pub(super) struct Sockets {
     pub(super) poll: Poll,
     pub(super) waker: Arc<Waker>,
-    pub(super) tcp: TcpListener,
+    pub(super) listener: Listener,
     pub(super) udp: Option<mio::net::UdpSocket>,
 }
 
@@ -93,7 +94,7 @@ impl KvFrontend {
         buffers: Budget,
     ) -> io::Result<Self> {
         let registry = sockets.poll.registry();
-        registry.register(&mut sockets.tcp, LISTENER, Interest::READABLE)?;
+        sockets.listener.register(registry, LISTENER)?;
         let mut udp = sockets.udp.map(|socket| UdpPort::new(socket, &report.config));
         let traffic = Traffic::new(buffers);
         if let Some(udp) = &mut udp {
@@ -103,7 +104,7 @@ impl KvFrontend {
             poll: sockets.poll,
             events: Events::with_capacity(EVENTS_MAX),
             waker: sockets.waker,
-            listener: Some(sockets.tcp),
+            listener: Some(sockets.listener),
             acceptable: true,
             accept_from: 0,
             place_from: 0,
@@ -160,7 +161,7 @@ impl KvFrontend {
         let mut accepted = Vec::new();
         while self.acceptable && accepted.len() < ACCEPTS_PER_TURN_MAX {
             match listener.accept() {
-                Ok((socket, _)) => accepted.push(socket),
+                Ok(socket) => accepted.push(socket),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.acceptable = false,
                 // The client gave up, or a signal came: try the next.
                 Err(error) if matches!(error.kind(), io::ErrorKind::ConnectionAborted | io::ErrorKind::Interrupted) => {
@@ -179,20 +180,20 @@ impl KvFrontend {
         activity
     }
 
-    fn admit_client(&mut self, mut socket: TcpStream) {
+    fn admit_client(&mut self, mut socket: Stream) {
         if self.connections.len() >= self.report.config.connections_max && !self.make_place() {
             self.traffic.connections_rejected += 1;
             // Best effort: the client learns the reason if its socket takes the line at once.
             let _ = io::Write::write(&mut socket, reply::TOO_MANY_CONNECTIONS);
             return;
         }
-        // Replies are whole when they are sent; without this option a lost one is only slower.
-        let _ = socket.set_nodelay(true);
+        // Replies are whole when they are sent.
+        socket.set_nodelay();
         let connection = Connection::new(socket, self.report.config.value_bytes_max, self.time.now);
         let key = self.connections.insert(connection);
         let Some(connection) = self.connections.get_mut(key) else { return };
         let interest = Interest::READABLE | Interest::WRITABLE;
-        if let Err(error) = self.poll.registry().register(connection.socket(), Token(key.slot()), interest) {
+        if let Err(error) = self.poll.registry().register(connection.source(), Token(key.slot()), interest) {
             tracing::warn!(%error, "cannot watch a connection");
             self.close(key);
             return;
@@ -229,9 +230,11 @@ impl KvFrontend {
             let Some(connection) = self.connections.get_mut(key) else { continue };
             activity = Activity::Busy;
             connection.queued = false;
-            let (report, time) = (&self.report, &self.time);
-            let fate = connection.turn(time.now, &mut self.traffic, &mut |kind, output, traffic| {
-                report.answer(kind, traffic, time.uptime_s(), time.now_s(), output);
+            let (report, time, shutdown) = (&self.report, &self.time, &self.shutdown);
+            let fate = connection.turn(time.now, &mut self.traffic, &mut |inquiry, output, traffic| match inquiry {
+                Inquiry::Stats(kind) => report.answer(kind, traffic, time.uptime_s(), time.now_s(), output),
+                Inquiry::Shutdown if report.config.shutdown == ShutdownCommand::Obeyed => shutdown.request(),
+                Inquiry::Shutdown => output.push(reply::SHUTDOWN_REFUSED),
             });
             let has_room = matches!(fate, Fate::Over) || self.make_room(key);
             match fate {
@@ -388,7 +391,7 @@ impl KvFrontend {
     fn close(&mut self, key: Key) {
         let Some(mut connection) = self.connections.remove(key) else { return };
         // Closing the socket ends its registration as well, should this fail.
-        let _ = self.poll.registry().deregister(connection.socket());
+        let _ = self.poll.registry().deregister(connection.source());
         self.traffic.buffers.release(connection.into_charge());
         self.traffic.connections = self.connections.len() as u64;
         // A file descriptor is free again.

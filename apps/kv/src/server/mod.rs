@@ -10,8 +10,8 @@
 //! and what those hold that make no `progress` is taken from them. What is sent to an address that a datagram claims to
 //! come from has an `allowance`.
 //!
-//! Parts: `session` is a client without its socket, `connection` and `udp` are the sockets, `frontend` the loop around
-//! them, `report` the answers to `stats`.
+//! Parts: `session` is a client without its socket, `connection` with one of `socket`, `udp` the datagrams, `frontend`
+//! the loop around them, `report` the answers to `stats`.
 
 mod allowance;
 mod budget;
@@ -25,6 +25,7 @@ mod progress;
 mod registry;
 mod report;
 mod session;
+mod socket;
 mod time;
 mod udp;
 
@@ -34,16 +35,17 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use mio::net::{TcpListener, UdpSocket};
+use mio::net::UdpSocket;
 use mio::{Poll, Waker};
 
 use self::budget::Budget;
-pub use self::config::{KvConfig, KvError, UdpTrust};
+pub use self::config::{KvConfig, KvError, Listen, ShutdownCommand, UdpTrust};
 pub use self::frontend::KvFrontend;
 use self::frontend::{Sockets, WAKER};
 pub use self::handler::{KvHandler, KvReply, KvRequest};
 use self::report::Report;
 pub use self::report::runtime_stats;
+use self::socket::Listener;
 use crate::memory::ItemMemory;
 use crate::store::{Store, StoreConfig};
 
@@ -70,8 +72,6 @@ impl Shutdown {
 pub struct BoundKv {
     config: KvConfig,
     sockets: Sockets,
-    tcp: SocketAddr,
-    udp: Option<SocketAddr>,
 }
 
 impl BoundKv {
@@ -83,13 +83,13 @@ impl BoundKv {
         config.check()?;
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
-        let listen_error = |protocol, address| move |cause| KvError::Listen { protocol, address, cause };
-        let listener = TcpListener::bind(config.listen).map_err(listen_error("tcp", config.listen))?;
-        let datagrams =
-            config.udp.map(|address| UdpSocket::bind(address).map_err(listen_error("udp", address))).transpose()?;
-        let (tcp, udp) = (listener.local_addr()?, datagrams.as_ref().map(UdpSocket::local_addr).transpose()?);
-        let config = KvConfig { listen: tcp, udp, ..config };
-        Ok(Self { config, sockets: Sockets { poll, waker, tcp: listener, udp: datagrams }, tcp, udp })
+        let listener = Listener::bind(&config.listen)?;
+        let bind =
+            |address| UdpSocket::bind(address).map_err(|cause| KvError::Listen { protocol: "udp", address, cause });
+        let datagrams = config.udp.map(bind).transpose()?;
+        let udp = datagrams.as_ref().map(UdpSocket::local_addr).transpose()?;
+        let config = KvConfig { listen: listener.listen()?, udp, ..config };
+        Ok(Self { config, sockets: Sockets { poll, waker, listener, udp: datagrams } })
     }
 
     /// Lays the store out over the whole of `memory`.
@@ -97,7 +97,8 @@ impl BoundKv {
     /// # Errors
     /// If the memory is too small for the item size.
     pub fn with_memory<M: ItemMemory>(self, memory: M) -> Result<KvServer<M>, KvError> {
-        let Self { config, sockets, tcp, udp } = self;
+        let Self { config, sockets } = self;
+        let (listen, udp) = (config.listen.clone(), config.udp);
         let memory_bytes = memory.bytes();
         let store_config = StoreConfig {
             value_bytes_max: config.value_bytes_max,
@@ -110,7 +111,7 @@ impl BoundKv {
         let started_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let buffers = Budget::new(report.config.buffer_bytes());
         let frontend = KvFrontend::new(sockets, report, shutdown.clone(), started_s, buffers.clone())?;
-        Ok(KvServer { frontend, handler: KvHandler { store, buffers }, shutdown, tcp, udp })
+        Ok(KvServer { frontend, handler: KvHandler { store, buffers }, shutdown, listen, udp })
     }
 }
 
@@ -119,7 +120,7 @@ pub struct KvServer<M: ItemMemory> {
     frontend: KvFrontend,
     handler: KvHandler<M>,
     shutdown: Shutdown,
-    tcp: SocketAddr,
+    listen: Listen,
     udp: Option<SocketAddr>,
 }
 
@@ -132,9 +133,14 @@ impl<M: ItemMemory> KvServer<M> {
         BoundKv::bind(config)?.with_memory(memory)
     }
 
-    /// Where TCP clients connect, with the real port.
-    pub fn tcp_address(&self) -> SocketAddr {
-        self.tcp
+    /// Where clients connect, with the real port.
+    pub fn listen(&self) -> &Listen {
+        &self.listen
+    }
+
+    /// Where TCP clients connect, if they do.
+    pub fn tcp_address(&self) -> Option<SocketAddr> {
+        self.listen.tcp()
     }
 
     /// Where UDP requests arrive, with the real port.

@@ -10,7 +10,7 @@ use super::budget::Budget;
 use super::buffers::Output;
 use super::hits::HitTimes;
 use super::session::VERSION;
-use super::{ExtraStats, KvConfig};
+use super::{ExtraStats, KvConfig, Listen};
 use crate::memory::ItemMemory;
 use crate::protocol::{StatsKind, reply};
 use crate::store::Store;
@@ -160,13 +160,17 @@ impl Report {
     fn settings(&self, output: &mut Output) {
         line(output, "maxbytes", self.memory_bytes);
         line(output, "maxconns", self.config.connections_max);
-        line(output, "tcpport", self.config.listen.port());
+        let tcp = self.config.listen.tcp();
+        line(output, "tcpport", tcp.map_or(0, |address| address.port()));
         line(output, "udpport", self.config.udp.map_or(0, |address| address.port()));
-        line(output, "inter", self.config.listen.ip());
+        line(output, "inter", tcp.map_or_else(|| "NULL".to_owned(), |address| address.ip().to_string()));
         line(output, "verbosity", 0);
         line(output, "oldest", 0);
         line(output, "evictions", "on");
-        line(output, "domain_socket", "NULL");
+        match &self.config.listen {
+            Listen::Unix(path) => line(output, "domain_socket", path.display()),
+            Listen::Tcp(_) => line(output, "domain_socket", "NULL"),
+        }
         line(output, "growth_factor", "1.25");
         line(output, "num_threads", self.config.threads);
         line(output, "cas_enabled", "yes");

@@ -16,6 +16,15 @@ const VERSION_REPLY: &[u8] = concat!("VERSION 1.6.18-yonder-", env!("CARGO_PKG_V
 /// Commands answered in one go before other clients get their turn.
 const INLINE_COMMANDS_MAX: usize = 64;
 
+/// What a session asks of its server, which answers into the output.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Inquiry {
+    /// `stats`.
+    Stats(StatsKind),
+    /// `shutdown`.
+    Shutdown,
+}
+
 /// What a session does next.
 #[derive(Debug)]
 pub(super) enum Next {
@@ -75,8 +84,8 @@ impl Session {
         }
     }
 
-    /// What to do next, when nothing is being executed. `describe` writes statistics.
-    pub(super) fn next(&mut self, describe: &mut dyn FnMut(StatsKind, &mut Output)) -> Next {
+    /// What to do next, when nothing is being executed. `ask` is answered at once.
+    pub(super) fn next(&mut self, ask: &mut dyn FnMut(Inquiry, &mut Output)) -> Next {
         for _ in 0..INLINE_COMMANDS_MAX {
             if self.output.len() > self.output_bytes_max {
                 return Next::Output;
@@ -94,7 +103,8 @@ impl Session {
                 }
                 Step::NeedMore { .. } if self.phase == Phase::HalfClosed => self.end(),
                 Step::NeedMore { bytes } => return Next::Input { bytes },
-                Step::Stats(kind) => describe(kind, &mut self.output),
+                Step::Stats(kind) => ask(Inquiry::Stats(kind), &mut self.output),
+                Step::Shutdown => ask(Inquiry::Shutdown, &mut self.output),
                 Step::Version => self.output.push(VERSION_REPLY),
                 Step::Answer(bytes) => self.output.push(bytes),
                 Step::Quit => self.end(),

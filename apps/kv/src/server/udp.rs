@@ -21,7 +21,7 @@ use super::budget::{Budget, Charge};
 use super::buffers::{Input, Output};
 use super::registry::{Key, Registry};
 use super::report::Traffic;
-use super::session::{Next, Session};
+use super::session::{Inquiry, Next, Session};
 use super::{KvConfig, UdpTrust};
 use crate::protocol::{Command, StatsKind, reply};
 use crate::store::Execution;
@@ -164,7 +164,11 @@ impl UdpPort {
     ) -> Option<(Key, Command)> {
         while let Some(key) = self.ready.pop_front() {
             let Some(exchange) = self.exchanges.get_mut(key) else { continue };
-            let next = exchange.session.next(&mut |kind, output| describe(kind, output, traffic));
+            let next = exchange.session.next(&mut |inquiry, output| match inquiry {
+                Inquiry::Stats(kind) => describe(kind, output, traffic),
+                // Anybody may have sent it.
+                Inquiry::Shutdown => output.push(reply::SHUTDOWN_REFUSED),
+            });
             if !self.settle(key, traffic) {
                 self.drop_exchange(key, traffic);
                 continue;

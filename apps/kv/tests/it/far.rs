@@ -28,7 +28,7 @@ fn values_survive_the_way_to_far_memory_and_back() {
     let region = far.region(32 << 20).expect("there is room");
     let config = KvConfig::new(SocketAddr::from(([127, 0, 0, 1], 0)));
     let server = KvServer::bind(config, region).expect("loopback has free ports");
-    let (address, shutdown) = (server.tcp_address(), server.shutdown());
+    let (address, shutdown) = (server.tcp_address().expect("it listens for TCP"), server.shutdown());
     let (mut frontend, handler) = server.into_parts();
     let handler = Arc::new(handler);
     let sched = SchedConfig { workers: 2, ..SchedConfig::default() };

@@ -29,7 +29,7 @@ impl Running {
         let mut config = KvConfig { udp: Some(any_port), ..KvConfig::new(any_port) };
         adjust(&mut config);
         let server = KvServer::bind(config, memory).expect("loopback has free ports");
-        let (tcp, udp, shutdown) = (server.tcp_address(), server.udp_address(), server.shutdown());
+        let (tcp, udp, shutdown) = (server.tcp_address().unwrap_or(any_port), server.udp_address(), server.shutdown());
         let (mut frontend, handler) = server.into_parts();
         frontend.extra_stats(Box::new(|stats| stats.push(("major_faults".to_owned(), "7".to_owned()))));
         let dispatcher = std::thread::spawn(move || dispatch(frontend, &handler));

@@ -2,7 +2,10 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpStream, UdpSocket};
+use std::os::unix::net::{UnixListener, UnixStream};
 use std::time::Duration;
+
+use yonder_kv::{KvConfig, KvServer, Listen, ShutdownCommand};
 
 use crate::harness::{Running, ask, read_until, stat};
 use crate::memory::{Faults, FlatMemory};
@@ -278,12 +281,51 @@ fn udp_requests_are_answered_in_datagrams() {
 #[test]
 fn an_address_in_use_is_one_clear_line() {
     let server = start();
-    let config = yonder_kv::KvConfig::new(server.tcp);
-    let error =
-        yonder_kv::KvServer::bind(config, FlatMemory::new(16 << 20)).err().expect("the address is taken").to_string();
+    let config = KvConfig::new(server.tcp);
+    let error = KvServer::bind(config, FlatMemory::new(16 << 20)).err().expect("the address is taken").to_string();
     assert!(error.starts_with(&format!("cannot listen on tcp {}: ", server.tcp)), "{error}");
     assert!(error.contains("type --listen") && !error.contains('\n'), "{error}");
     let mut client = server.connect();
     client.write_all(b"get k\r\n").expect("the server listens");
     assert_eq!(read_until(&mut client, b"END\r\n"), b"END\r\n");
+}
+
+#[test]
+fn clients_connect_at_a_path() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let path = folder.path().join("kv.sock");
+    let listen_there = |config: &mut KvConfig| config.listen = Listen::Unix(path.clone());
+    // What a server that was killed leaves behind.
+    drop(UnixListener::bind(&path).expect("the folder is ours"));
+    let server = Running::start(FlatMemory::new(16 << 20), listen_there);
+    let mut client = UnixStream::connect(&path).expect("the server listens");
+    client.write_all(b"set k 0 0 1\r\n1\r\nget k\r\nstats settings\r\n").expect("the server listens");
+    let said = String::from_utf8(read_until(&mut client, b"flush_enabled yes\r\nEND\r\n")).expect("text");
+    assert!(said.starts_with("STORED\r\nVALUE k 0 1\r\n1\r\nEND\r\n"), "{said}");
+    assert!(said.contains(&format!("STAT domain_socket {}\r\n", path.display())), "{said}");
+    assert!(said.contains("STAT tcpport 0\r\n") && said.contains("STAT inter NULL\r\n"), "{said}");
+    let refused = KvServer::bind(KvConfig::new(Listen::Unix(path.clone())), FlatMemory::new(16 << 20)).err();
+    let refused = refused.expect("another server listens there").to_string();
+    assert!(refused.contains("kv.sock") && refused.contains("type --listen") && !refused.contains('\n'), "{refused}");
+    server.stop();
+    assert!(!path.exists(), "the path is gone with the server");
+    std::fs::write(&path, "somebody's").expect("the folder is ours");
+    let refused = KvServer::bind(KvConfig::new(Listen::Unix(path.clone())), FlatMemory::new(16 << 20));
+    assert!(refused.is_err() && path.exists(), "a file is no socket that was left over");
+}
+
+#[test]
+fn clients_end_the_server_only_where_they_may() {
+    let server = start();
+    assert_eq!(server.converse(b"shutdown\r\nmn\r\n"), b"ERROR: shutdown not enabled\r\nMN\r\n");
+    server.stop();
+    let server = Running::start(FlatMemory::new(16 << 20), |config| config.shutdown = ShutdownCommand::Obeyed);
+    let mut bystander = server.connect();
+    assert_eq!(ask(&mut bystander, b"mn\r\n", b"MN\r\n"), b"MN\r\n");
+    assert_eq!(
+        server.converse(b"set k 0 0 1\r\n1\r\nshutdown now\r\nshutdown\r\n"),
+        b"STORED\r\nCLIENT_ERROR invalid shutdown mode\r\n"
+    );
+    assert_eq!(bystander.read(&mut [0; 16]).expect("the server says good-bye"), 0);
+    server.stop();
 }

@@ -10,7 +10,7 @@ use yonder::sched::{SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{FarMemory, Region};
 use yonder_identity::Credential;
-use yonder_kv::{BoundKv, KvConfig, KvFrontend, KvHandler, Shutdown, runtime_stats};
+use yonder_kv::{BoundKv, KvConfig, KvFrontend, KvHandler, Listen, Shutdown, ShutdownCommand, runtime_stats};
 use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Requests, Sample};
 
 use crate::args::{KvArgs, as_user, become_user};
@@ -20,7 +20,7 @@ use crate::commands::protection;
 use crate::setup::Setup;
 
 pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
-    let addresses = [Some(args.listen), args.udp].into_iter().flatten();
+    let addresses = [args.listen.tcp(), args.udp].into_iter().flatten();
     check_addresses(addresses, args.metrics.as_deref(), args.open, &args.paging.credential)?;
     let user = args.user.find()?;
     let credential = as_user(user.as_ref(), || args.paging.credential.show_and_serve())?;
@@ -33,7 +33,8 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
         buffer_bytes_max: args.buffers.map(|bytes| bytes as usize),
         value_bytes_max: args.value_max as usize,
         threads: sched.workers,
-        ..KvConfig::new(args.listen)
+        shutdown: if args.shutdown_command { ShutdownCommand::Obeyed } else { ShutdownCommand::Refused },
+        ..KvConfig::new(args.listen.clone())
     };
     let bound = BoundKv::bind(config)?;
     let bound_metrics = args.metrics.as_deref().map(yonder_metrics::bind).transpose()?;
@@ -48,7 +49,7 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
     let udp = server.udp.map_or_else(String::new, |address| format!(" and UDP {address}"));
     eprintln!(
         "yonder kv: memcached's protocol on {}{udp}, {} of items, {} local, far memory {}; Ctrl-C ends it",
-        server.address,
+        server.listen,
         format_bytes(args.paging.memory.size),
         format_bytes(server.far.local()),
         server.far.url()
@@ -85,7 +86,7 @@ fn item_metrics(stats: &[(&'static str, u64)]) -> Vec<Extra> {
 /// A server that is bound and not yet serving.
 struct Server {
     far: FarMemory,
-    address: SocketAddr,
+    listen: Listen,
     udp: Option<SocketAddr>,
     shutdown: Shutdown,
     stats: Arc<SchedStats>,
@@ -98,11 +99,11 @@ impl Server {
     /// Lays items out in `bytes` of far memory.
     fn new(bound: BoundKv, far: FarMemory, bytes: u64, sched: SchedConfig) -> anyhow::Result<Self> {
         let server = bound.with_memory(far.region(bytes)?)?;
-        let (address, udp, shutdown) = (server.tcp_address(), server.udp_address(), server.shutdown());
+        let (listen, udp, shutdown) = (server.listen().clone(), server.udp_address(), server.shutdown());
         let (mut frontend, handler) = server.into_parts();
         let requests = Arc::<SchedStats>::default();
         frontend.extra_stats(runtime_stats(far.clone(), Arc::clone(&requests)));
-        Ok(Self { far, address, udp, shutdown, stats: requests, sched, frontend, handler })
+        Ok(Self { far, listen, udp, shutdown, stats: requests, sched, frontend, handler })
     }
 
     /// Serves metrics of paging, requests and items until the result is dropped, to members if there is a credential.
