@@ -10,7 +10,7 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use crate::cargo::{cargo, finish, target_folder};
-use crate::{compat, dist, fuzz, lints, loom, miri, python, sim, tidy};
+use crate::{clients, compat, dist, fuzz, lints, loom, miri, python, sim, tidy};
 
 /// One step, by the name that `--skip` takes.
 pub(crate) struct Step {
@@ -70,7 +70,7 @@ pub(crate) const CI: [Step; 10] = [
 const SIM: [&str; 4] = ["yonder-sim", "node", "--seeds", "0..10000"];
 
 /// Each night: the build that users get, and with it what the tests do for seconds, for minutes.
-pub(crate) const NIGHTLY: [Step; 8] = [
+pub(crate) const NIGHTLY: [Step; 9] = [
     Step { name: "release", work: Work::Cargo(&["build", "--release"], &[]) },
     Step { name: "sim", work: Work::Chore(sim::run) },
     Step { name: "fuzz", work: Work::Chore(fuzz::run) },
@@ -96,6 +96,8 @@ pub(crate) const NIGHTLY: [Step; 8] = [
     Step { name: "python", work: Work::Chore(python::run) },
     // Programs that are installed; `cargo xtask compat --install` gets the others.
     Step { name: "compat", work: Work::Chore(compat::run) },
+    // Suites that pip and go can get.
+    Step { name: "clients", work: Work::Chore(clients::run) },
     // Last, because it takes hours.
     Step { name: "miri", work: Work::Chore(miri::run) },
 ];

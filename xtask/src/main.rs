@@ -1,17 +1,18 @@
-//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `compat`, `lints`, `loom`, `miri`, `sim`, `failures`,
-//! `versions`, `fuzz`, `install`, `dist` and `python`.
+//! Project chores: `cargo xtask tidy`, `ci`, `nightly`, `clients`, `compat`, `lints`, `loom`, `miri`, `sim`,
+//! `failures`, `versions`, `fuzz`, `install`, `dist` and `python`.
 //!
 //! [`tidy`] checks what the compiler cannot: layers, headers, `unsafe` and documents. [`ci`] runs what continuous
 //! integration runs, in the same order, and what is run each night. [`loom`] tries every interleaving of the lock-free
 //! types, [`miri`] interprets tests. [`sim`] runs the simulator, [`failures`] measures what is noticed of nodes that
-//! fail, [`versions`] mixes releases, [`fuzz`] runs hostile inputs, [`compat`] programs of others. [`install`] puts the
-//! command and the C library where programs find them, [`dist`] into packages, [`python`] makes Python's. Neighbours:
-//! `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
+//! fail, [`versions`] mixes releases, [`fuzz`] runs hostile inputs, [`compat`] programs of others, [`clients`] suites
+//! of others. [`install`] puts the command and the C library where programs find them, [`dist`] into packages,
+//! [`python`] makes Python's. Neighbours: `.ci/run` calls `ci`; the alias `xtask` is in `.cargo/config.toml`.
 
 #![forbid(unsafe_code)]
 
 mod cargo;
 mod ci;
+mod clients;
 mod compat;
 mod dist;
 mod failures;
@@ -34,6 +35,7 @@ const USAGE: &str = "type one of
   cargo xtask nightly [--skip STEP]   what takes longer: the release build, and with it soaks, simulations, benchmarks
   cargo xtask compat [NAME...]    programs of others under yonder run: do they answer as they do alone?
                                   --install gets those that are missing, --markdown writes the table of the guide
+  cargo xtask clients             suites of others for memcached against yonder kv: pymemcache's, pylibmc, gomemcache's
   cargo xtask lints               clippy's lints of casts, and some pedantic ones, of the libraries of core, sys, runtime
   cargo xtask loom                every interleaving of the models of the lock-free types
   cargo xtask miri                tests of core and of the free list in Miri, where nightly Rust has it
@@ -57,6 +59,7 @@ fn main() -> ExitCode {
         ["ci", rest @ ..] => ci::run(&repository_root(), &ci::CI, rest),
         ["nightly", rest @ ..] => ci::run(&repository_root(), &ci::NIGHTLY, rest),
         ["compat", rest @ ..] => compat::run_with(&repository_root(), rest),
+        ["clients"] => clients::run(&repository_root()),
         ["lints"] => lints::run(&repository_root()),
         ["loom"] => loom::run(&repository_root()),
         ["miri"] => miri::run(&repository_root()),
