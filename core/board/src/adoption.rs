@@ -47,6 +47,8 @@ struct Adoption {
     to: u64,
     moving: Moving,
     stage: Stage,
+    /// When it began, if the range comes back.
+    comes_back: Option<NodeTime>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -78,9 +80,9 @@ impl Adoptions {
         (adoption.transfer == request.transfer && adoption.to == request.to).then_some(adoption)
     }
 
-    fn take(&mut self, pid: Pid, request: &AdoptRequest<'_>) -> Option<Moving> {
+    fn take(&mut self, pid: Pid, request: &AdoptRequest<'_>) -> Option<Adoption> {
         self.named(pid, request)?;
-        self.under_way.remove(&(pid, request.from)).map(|adoption| adoption.moving)
+        self.under_way.remove(&(pid, request.from))
     }
 }
 
@@ -144,7 +146,7 @@ impl SlowPath {
             AdoptStage::Finish => self.open(pid, request.transfer, (request.from, request.to), Fate::Arrived)?,
             // One that is not under way was abandoned before, or never began; then it must not begin any more.
             AdoptStage::Abandon => match self.adoptions.take(pid, request) {
-                Some(moving) => self.abandon_move(moving),
+                Some(adoption) => self.abandon_move(adoption.moving),
                 None if self.is_at_rest_elsewhere(pid, request.from) => {
                     self.transfers.refuse_before(pid, request.from, request.transfer.saturating_add(1));
                 }
@@ -256,12 +258,10 @@ impl SlowPath {
         let allocations: Vec<MovedAllocation> = inventory.allocations().map(MovedAllocation::from).collect();
         let pages: Vec<VirtualPage> = inventory.pages().map(VirtualPage).collect();
         let moving = self.begin_adopt(pid, (from, to), &allocations, &pages, shell)?;
-        // Of what was taken only, so that what is refused for nothing refuses nothing. Its pages are found later.
-        if self.transfers.last(pid, from).is_some() {
-            self.board.returned.note(pid, from, to, now);
-        }
+        let comes_back = self.transfers.last(pid, from).map(|_| now);
         self.transfers.note(pid, from, transfer, Fate::Open);
-        self.adoptions.under_way.insert((pid, from), Adoption { transfer, to, moving, stage: Stage::Filling(now) });
+        let adoption = Adoption { transfer, to, moving, stage: Stage::Filling(now), comes_back };
+        self.adoptions.under_way.insert((pid, from), adoption);
         Ok(())
     }
 
@@ -278,8 +278,13 @@ impl SlowPath {
         match self.adoptions.named(pid, &request) {
             Some(adoption) if adoption.stage != Stage::Prepared => return Err(ErrorCode::NotAllowed),
             Some(_) => {
-                let moving = self.adoptions.take(pid, &request).expect("it was just found");
-                self.finish_move(moving);
+                let adoption = self.adoptions.take(pid, &request).expect("it was just found");
+                // Until now its pages are not found. What is never served again refuses nothing: it would refuse what
+                // others have sent.
+                if let Some(begun) = adoption.comes_back {
+                    self.board.returned.note(pid, from, to, begun);
+                }
+                self.finish_move(adoption.moving);
                 self.transfers.note(pid, from, transfer, word);
                 return Ok(());
             }

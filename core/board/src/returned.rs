@@ -34,8 +34,8 @@ pub(crate) struct Returned {
 }
 
 impl Returned {
-    /// Nothing has come back yet. Regions have `1 << region_shift` bytes. `seed` makes it unpredictable to clients which
-    /// of them share a place.
+    /// Nothing has come back yet. Regions have `1 << region_shift` bytes. `seed` makes it unpredictable to clients
+    /// which of them share a place.
     pub(crate) fn new(region_shift: u32, seed: u64) -> Self {
         let times = (0..PLACES).map(|_| AtomicU64::new(0)).collect();
         Self { latest: AtomicU64::new(0), times, region_shift, seed }

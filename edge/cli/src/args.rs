@@ -210,6 +210,9 @@ pub(crate) struct KvArgs {
     /// Let clients end the server with the command shutdown, not those of UDP
     #[arg(long, help_heading = SERVER)]
     pub(crate) shutdown_command: bool,
+    /// Remember when each item was accessed, for clients that ask (l of mg, la of me): four bytes of local memory each
+    #[arg(long, help_heading = SERVER)]
+    pub(crate) access_times: bool,
     /// Memory for what clients have sent and not been sent yet, and for requests under way, of all together; a request
     /// that needs more is refused, unless a client that is silent gives way [default: 64MiB, more for large values]
     #[arg(long, help_heading = SERVER, value_name = "SIZE", value_parser = parse_bytes)]

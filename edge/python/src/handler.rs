@@ -2,7 +2,7 @@
 //!
 //! A handler is a capsule. NumPy keeps the one that is in force in a context variable, so threads and asynchronous
 //! tasks have their own, and each array keeps the one that its data came from, which frees it. Allocations of less than
-//! a limit are the C library's: far memory gains nothing by them.
+//! a limit are the C library's: far memory gains nothing by them. So are those of a child that was forked inside.
 //!
 //! UNSAFETY: functions that NumPy calls with pointers, and its table of functions.
 
@@ -119,7 +119,7 @@ fn pointer(address: Option<usize>) -> *mut c_void {
 unsafe extern "C" fn malloc(context: *mut c_void, bytes: usize) -> *mut c_void {
     // SAFETY: NumPy gives each function the context of the handler, and keeps its capsule.
     let handler = unsafe { handler(context) };
-    if bytes >= handler.far_bytes_min {
+    if bytes >= handler.far_bytes_min && handler.far.is_of_this_process() {
         return pointer(handler.far.take(bytes));
     }
     // SAFETY: no pointers are given.
@@ -130,7 +130,7 @@ unsafe extern "C" fn calloc(context: *mut c_void, count: usize, each: usize) -> 
     // SAFETY: as in `malloc`.
     let handler = unsafe { handler(context) };
     let Some(bytes) = count.checked_mul(each) else { return ptr::null_mut() };
-    if bytes >= handler.far_bytes_min {
+    if bytes >= handler.far_bytes_min && handler.far.is_of_this_process() {
         return pointer(handler.far.take_zeroed(bytes));
     }
     // SAFETY: no pointers are given.

@@ -50,8 +50,8 @@ impl Far {
     fn open(url: &str, bytes: u64, config: Config) -> Result<Arc<Self>, FarError> {
         // Signals are for Python's threads: those that begin here hold them back.
         let open = || -> Result<FarHeap, FarError> { Ok(FarHeap::new(FarMemory::open(url, config)?.region(bytes)?)) };
-        let far = Arc::new(Self { heap: ManuallyDrop::new(hold_back(open)?), process: std::process::id() });
         forks::watch();
+        let far = Arc::new(Self { heap: ManuallyDrop::new(hold_back(open)?), process: std::process::id() });
         let mut memories = memories();
         memories.retain(|far| far.strong_count() > 0);
         memories.push(Arc::downgrade(&far));
@@ -60,7 +60,9 @@ impl Far {
 
     /// The memory that has all of `bytes` at `address`.
     pub(crate) fn at(address: usize, bytes: usize) -> Option<Arc<Self>> {
-        let found = memories().iter().filter_map(Weak::upgrade).find(|far| far.contains(address));
+        // The last of one may be dropped here, and that waits for its threads: not while the list is held.
+        let all: Vec<Arc<Self>> = memories().iter().filter_map(Weak::upgrade).collect();
+        let found = all.into_iter().find(|far| far.contains(address));
         found.filter(|far| far.offset(address) + bytes as u64 <= far.region().bytes())
     }
 
@@ -109,7 +111,8 @@ impl Far {
         self.heap.far().url()
     }
 
-    fn is_of_this_process(&self) -> bool {
+    /// Whether it may be taken from and given back to: a child may not.
+    pub(crate) fn is_of_this_process(&self) -> bool {
         self.process == std::process::id()
     }
 }
@@ -237,7 +240,8 @@ impl PythonMemory {
 
     /// What it has and did.
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let far = self.far()?;
+        // The heap's lock may be another thread's of the parent.
+        let far = self.own()?;
         let (usage, stats) = (far.heap.usage(), far.heap.far().stats());
         let page = PAGE_BYTES as u64;
         let fields = [

@@ -126,7 +126,8 @@ impl Cache {
         let items = Items { count: (memory.data / item_bytes).max(1), value_bytes };
         let far = FarMemory::open(&memory.far, memory.paging)?;
         let region = Arc::new(far.region((memory.data as f64 * ROOM) as u64 + (8 << 20))?);
-        let config = StoreConfig { value_bytes_max: 1 << 20, items: Some(items.count), hash_seed: 5 };
+        let config =
+            StoreConfig { value_bytes_max: 1 << 20, items: Some(items.count), hash_seed: 5, access_times: false };
         let store = Store::new(region, config).map_err(|error| BenchError::Settings(error.to_string()))?;
         for number in 0..items.count {
             if number % PROGRESS_EVERY == 0 {

@@ -1,21 +1,25 @@
-//! [`Container`]: a process in a container as Kubernetes and Docker make them, run by `crun`: a root of its own that it
-//! cannot write to, a user who is nobody else's, no capabilities, and a filter of system calls. Its network is this
-//! machine's.
+//! [`Container`]: a process in a container as Kubernetes and Docker make them, run by `runc`: a root of its own, a user
+//! who is nobody else's, no capabilities, and a filter of system calls. Its network is this machine's.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use serde_json::{Value, json};
 
 use super::trial::said;
 
+/// How many containers were started.
+static STARTED: AtomicU64 = AtomicU64::new(0);
+
 /// What a container is to be.
 pub(super) struct Plan<'a> {
-    /// Of the container, on this machine.
+    /// Of the container, on this machine; a number is added.
     pub(super) name: String,
-    /// Its root.
+    /// Its root, and whether it may write there.
     pub(super) root: &'a Path,
+    pub(super) is_written: bool,
     /// Number of its user and of that user's group.
     pub(super) user: u64,
     pub(super) words: Vec<String>,
@@ -39,7 +43,7 @@ pub(super) fn missing() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("containers are tried by root only".to_owned());
     }
-    said(Command::new("crun").arg("--version")).err().map(|cause| format!("{cause}: type apt-get install crun"))
+    said(Command::new("runc").arg("--version")).err().map(|cause| format!("{cause}: type apt-get install runc"))
 }
 
 impl Container {
@@ -48,11 +52,13 @@ impl Container {
         let problem = |error: std::io::Error| format!("{}: {error}", plan.name);
         fs::write(folder.path().join("config.json"), bundle(plan).to_string()).map_err(problem)?;
         let heard = |name: &str| File::create(folder.path().join(name)).map_err(problem);
-        let mut command = Command::new("crun");
-        command.args(["--cgroup-manager=disabled", "run", "--bundle"]).arg(folder.path()).arg(&plan.name);
+        // One that was started before may not be gone yet.
+        let name = format!("{}-{}", plan.name, STARTED.fetch_add(1, Ordering::Relaxed));
+        let mut command = Command::new("runc");
+        command.args(["run", "--bundle"]).arg(folder.path()).arg(&name);
         command.stdin(Stdio::null()).stdout(heard("stdout")?).stderr(heard("stderr")?);
         let child = command.spawn().map_err(problem)?;
-        Ok(Self { name: plan.name.clone(), child, folder })
+        Ok(Self { name, child, folder })
     }
 
     /// Waits until it ends, and returns what it has said: on standard output, and on standard error.
@@ -78,12 +84,14 @@ impl Container {
 impl Drop for Container {
     fn drop(&mut self) {
         // One that has ended is not there any more, and whoever is told so has nothing to do.
-        let _ = Command::new("crun").args(["--cgroup-manager=disabled", "delete", "--force", &self.name]).output();
+        let _ = Command::new("runc").args(["delete", "--force", &self.name]).output();
+        // It may not have come so far that there was a container.
+        let _ = self.child.kill();
         let _ = self.child.wait();
     }
 }
 
-/// What `crun` reads: the container in the words of the Open Container Initiative.
+/// What `runc` reads: the container in the words of the Open Container Initiative.
 fn bundle(plan: &Plan<'_>) -> Value {
     let filesystem = |kind: &str, at: &str, options: &[&str]| json!({ "destination": at, "type": kind, "source": kind, "options": options });
     let mut mounts = vec![
@@ -102,9 +110,8 @@ fn bundle(plan: &Plan<'_>) -> Value {
             "user": { "uid": plan.user, "gid": plan.user },
             "args": plan.words, "env": plan.environment, "cwd": "/",
             "capabilities": {}, "noNewPrivileges": true,
-            "rlimits": [{ "type": "RLIMIT_NOFILE", "soft": 65536, "hard": 65536 }],
         },
-        "root": { "path": plan.root, "readonly": true },
+        "root": { "path": plan.root, "readonly": !plan.is_written },
         "mounts": mounts,
         "linux": { "namespaces": namespaces },
     });

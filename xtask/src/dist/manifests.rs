@@ -77,6 +77,7 @@ fn look_through(image: &Path, profile: &Value, usual: &Value) -> Result<(), Stri
         let plan = Plan {
             name: format!("yonder-{}-look", std::process::id()),
             root: image,
+            is_written: false,
             user: USER,
             words: ["/usr/bin/yonder"].iter().chain(words).map(|word| (*word).to_owned()).collect(),
             environment: vec!["PATH=/usr/bin".to_owned()],
@@ -119,27 +120,29 @@ fn check(root: &Path) -> Result<(), String> {
 
 /// All pods of the manifests, which run.
 struct Cluster<'a> {
-    folder: &'a Path,
+    world: &'a World<'a>,
     yonder: PathBuf,
     running: Vec<(Pod, Container)>,
+    /// What the last one has said that has ended.
+    complaint: String,
 }
 
 impl<'a> Cluster<'a> {
-    fn start(world: &World<'a>, pods: Vec<Pod>) -> Result<Self, String> {
+    /// Starts them in their order, and again what ends because what it needs is not there yet, as Kubernetes does.
+    fn start(world: &'a World<'a>, pods: Vec<Pod>) -> Result<Self, String> {
         world.name_hosts(&pods)?;
-        let mut cluster =
-            Self { folder: world.folder, yonder: world.image.join("usr/bin/yonder"), running: Vec::new() };
+        let yonder = world.image.join("usr/bin/yonder");
+        let mut cluster = Self { world, yonder, running: Vec::new(), complaint: String::new() };
         cluster.make_secrets(&pods)?;
         for pod in pods {
-            // As Kubernetes would start it again until then: programs do not wait for a cluster.
-            if pod.name == "redis" {
-                cluster.wait_for_nodes()?;
+            match pod.name.as_str() {
+                "controller-0" => cluster.wait_for_doors()?,
+                "node-0" => cluster.wait_for_nodes(0)?,
+                "redis" => cluster.wait_for_nodes(3)?,
+                _ => {}
             }
             let container = world.start(&pod)?;
             cluster.running.push((pod, container));
-            if cluster.running.last().is_some_and(|(pod, _)| pod.name == "etcd-2") {
-                cluster.wait_for_doors()?;
-            }
         }
         cluster.wait_for_doors()?;
         Ok(cluster)
@@ -147,7 +150,7 @@ impl<'a> Cluster<'a> {
 
     /// As who applies the manifests is told to make them.
     fn make_secrets(&self, pods: &[Pod]) -> Result<(), String> {
-        let [key, tls] = ["yonder-key", "etcd-tls"].map(|name| self.folder.join(name));
+        let [key, tls] = ["yonder-key", "etcd-tls"].map(|name| self.world.folder.join(name));
         for folder in [&key, &tls] {
             fs::create_dir_all(folder).map_err(|error| error.to_string())?;
         }
@@ -166,13 +169,18 @@ impl<'a> Cluster<'a> {
         Ok(())
     }
 
-    /// Waits until something is so, while all pods run.
+    /// Waits until something is so, and starts pods again that have ended.
     fn wait(&mut self, what: &str, mut is_so: impl FnMut(&Self) -> bool) -> Result<(), String> {
         let end = Instant::now() + PATIENCE;
         while !is_so(self) {
-            self.running.iter_mut().try_for_each(|(_, container)| container.check())?;
+            for (pod, container) in &mut self.running {
+                if let Err(complaint) = container.check() {
+                    self.complaint = complaint;
+                    *container = self.world.start(pod)?;
+                }
+            }
             if Instant::now() >= end {
-                return Err(format!("{what} did not come within {} s", PATIENCE.as_secs()));
+                return Err(format!("{what} did not come within {} s: {}", PATIENCE.as_secs(), self.complaint));
             }
             std::thread::sleep(Duration::from_millis(20));
         }
@@ -187,15 +195,22 @@ impl<'a> Cluster<'a> {
         })
     }
 
-    fn wait_for_nodes(&mut self) -> Result<(), String> {
+    /// Waits until a controller leads and has so many nodes.
+    fn wait_for_nodes(&mut self, nodes: usize) -> Result<(), String> {
+        self.wait(&format!("a controller with {nodes} nodes"), |cluster| {
+            cluster.nodes().is_ok_and(|words| words.matches("serving").count() == nodes)
+        })
+    }
+
+    /// What the controller says of its nodes.
+    fn nodes(&self) -> Result<String, String> {
         let controllers = self.running.iter().filter(|(pod, _)| pod.name.starts_with("controller-"));
         let at = controllers.map(|(pod, _)| format!("{}:7400", pod.address)).collect::<Vec<_>>().join(",");
-        let key = self.folder.join("yonder-key/cluster.key");
-        self.wait("three nodes", |cluster| {
-            let mut command = Command::new(&cluster.yonder);
-            command.args(["controller", "nodes", "--at", &at, "--key"]).arg(&key);
-            said(&mut command).is_ok_and(|words| words.matches("serving").count() == 3)
-        })
+        let mut command = Command::new(&self.yonder);
+        command
+            .args(["controller", "nodes", "--at", &at, "--key"])
+            .arg(self.world.folder.join("yonder-key/cluster.key"));
+        said(&mut command)
     }
 
     /// Redis keeps more than its local memory, and all of it is there after a node was killed.
@@ -209,6 +224,11 @@ impl<'a> Cluster<'a> {
         let value = format!("string.rep(i .. '.', {VALUE_BYTES} / #(i .. '.'))");
         ask(&["eval", &lua(&format!("redis.call('set', 'key' .. i, {value})")), "0"])?;
         let at = self.running.iter().position(|(pod, _)| pod.name == "node-0").ok_or("there is no node")?;
+        let nodes = self.nodes()?;
+        let row = nodes.lines().find(|row| row.contains(&format!("{}:", self.running[at].0.address)));
+        if row.is_none_or(|row| row.contains(" 0 B of ")) {
+            return Err(format!("the node that is to be killed has nothing:\n{nodes}"));
+        }
         drop(self.running.swap_remove(at));
         let count = format!(
             "local good = 0 {} return good",

@@ -143,7 +143,10 @@ impl World<'_> {
         let mut binds = vec![(self.folder.join("hosts"), "/etc/hosts".to_owned(), false)];
         let other_root = self.folder.join(format!("root-{}", pod.name));
         if !is_ours {
-            fs::create_dir_all(&other_root).map_err(|error| problem(error.to_string()))?;
+            let temporary = other_root.join("tmp");
+            fs::create_dir_all(&temporary)
+                .and_then(|()| fs::set_permissions(&temporary, fs::Permissions::from_mode(0o1777)))
+                .map_err(|error| problem(error.to_string()))?;
             binds.extend(FOLDERS.iter().map(|folder| (PathBuf::from(folder), (*folder).to_owned(), false)));
         }
         for mount in entries(&container["volumeMounts"]) {
@@ -154,6 +157,7 @@ impl World<'_> {
         Container::start(&Plan {
             name: format!("yonder-{}-{}", std::process::id(), pod.name),
             root: if is_ours { self.image } else { &other_root },
+            is_written: container["securityContext"]["readOnlyRootFilesystem"] != true,
             user,
             words,
             environment,

@@ -1,7 +1,7 @@
 //! Packages are tried as somebody would who has nothing yet: each in an empty root of its own.
 //!
-//! The image runs as a user who is root nowhere else, and in containers ([`manifests`]); the packages for Debian and for
-//! Fedora each in a Debian that has only what all have, which takes root and `debootstrap`; the tarball in an empty
+//! The image runs as a user who is root nowhere else, and in containers ([`manifests`]); the packages for Debian and
+//! for Fedora each in a Debian that has only what all have, which takes root and `debootstrap`; the tarball in an empty
 //! folder. What this machine cannot do prints `SKIP`.
 
 use std::io::Read as _;

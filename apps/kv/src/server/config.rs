@@ -82,6 +82,8 @@ pub struct KvConfig {
     pub udp_trust: UdpTrust,
     /// Whether clients may end the server (`shutdown`).
     pub shutdown: ShutdownCommand,
+    /// Whether it is known when items were accessed (`l` of `mg`, `la` of `me`): four bytes of local memory a slot.
+    pub access_times: bool,
     /// Clients at a time. More are turned away with an error, unless one is silent in the middle of a command, or
     /// has never sent one.
     pub connections_max: usize,
@@ -135,6 +137,7 @@ impl KvConfig {
             open: false,
             udp_trust: UdpTrust::Loopback,
             shutdown: ShutdownCommand::Refused,
+            access_times: false,
             connections_max: 1024,
             idle_timeout: None,
             buffer_bytes_max: None,

@@ -104,6 +104,7 @@ impl BoundKv {
             value_bytes_max: config.value_bytes_max,
             items: config.items,
             hash_seed: RandomState::new().hash_one(memory_bytes),
+            access_times: config.access_times,
         };
         let store = Arc::new(Store::new(memory, store_config)?);
         let shutdown = Shutdown { requested: Arc::default(), waker: Arc::clone(&sockets.waker) };

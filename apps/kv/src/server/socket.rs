@@ -1,11 +1,11 @@
 //! Sockets of clients, over TCP and at a path alike: [`Listener`] accepts [`Stream`]s.
 //!
 //! A path is the listener's: one that is left over, at which nobody listens, is replaced, and it is gone when the
-//! listener is.
+//! listener is, unless another has taken it since.
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::FileTypeExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use mio::event::Source;
@@ -17,7 +17,12 @@ use super::config::{KvError, Listen};
 /// Where clients connect.
 pub(super) enum Listener {
     Tcp(TcpListener),
-    Unix { socket: UnixListener, path: PathBuf },
+    /// With the device and number of the socket at the path.
+    Unix {
+        socket: UnixListener,
+        path: PathBuf,
+        file: Option<(u64, u64)>,
+    },
 }
 
 impl Listener {
@@ -33,7 +38,7 @@ impl Listener {
                 remove_left_over(path)
                     .and_then(|()| UnixListener::bind(path))
                     .map_err(refused)
-                    .map(|socket| Self::Unix { socket, path: path.clone() })
+                    .map(|socket| Self::Unix { socket, file: file_at(path), path: path.clone() })
             }
         }
     }
@@ -63,11 +68,19 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Self::Unix { path, .. } = self {
+        if let Self::Unix { path, file, .. } = self
+            && file.is_some()
+            && file_at(path) == *file
+        {
             // Somebody may have removed it already.
             let _ = std::fs::remove_file(path);
         }
     }
+}
+
+/// What tells the file at a path from others.
+fn file_at(path: &Path) -> Option<(u64, u64)> {
+    std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
 }
 
 /// Removes a socket at which nobody listens any more. Anything else stays, and is in the way.

@@ -22,7 +22,7 @@ struct Model {
 
 impl Model {
     fn new() -> Self {
-        let table = Arc::new(SlotTable::new(UNITS));
+        let table = Arc::new(SlotTable::new(UNITS, false));
         let arena = Arena::new(classes(item_bytes_max(VALUE_BYTES_MAX), UNITS as usize), Arc::clone(&table));
         Self { arena, table, linked: BTreeMap::new() }
     }

@@ -51,11 +51,13 @@ pub struct StoreConfig {
     pub items: Option<u64>,
     /// Start of the hash; random in a server, so that clients cannot choose keys that collide.
     pub hash_seed: u64,
+    /// Whether it is known when items were accessed, which takes four bytes of local memory for each slot.
+    pub access_times: bool,
 }
 
 impl Default for StoreConfig {
     fn default() -> Self {
-        Self { value_bytes_max: 1 << 20, items: None, hash_seed: 0 }
+        Self { value_bytes_max: 1 << 20, items: None, hash_seed: 0, access_times: false }
     }
 }
 
@@ -177,7 +179,7 @@ impl<M: ItemMemory> Store<M> {
         }
         let units = bytes / UNIT_BYTES as u64;
         let classes = classes(item_bytes_max(value_bytes_max), units as usize);
-        let slots = Arc::new(SlotTable::new(units as u32));
+        let slots = Arc::new(SlotTable::new(units as u32, config.access_times));
         Ok(Self {
             table: Table::new(config.items.unwrap_or(bytes / BYTES_PER_BUCKET), config.hash_seed),
             arena: Mutex::new(Arena::new(classes.clone(), Arc::clone(&slots))),

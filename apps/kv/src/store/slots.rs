@@ -6,15 +6,14 @@
 //! chances and no linked item is *lost*: its item is in a chain, and nobody can read which. [`Slab`] is the fixed part
 //! of a slab; [`SlotTable`] finds the slab of an offset.
 //!
-//! When items were accessed takes four bytes more, so it is known only from when a client first asked for it
-//! ([`SlotTable::record_accesses`]).
+//! When items were accessed takes four bytes more, so it is known only where that is wanted.
 //!
 //! Who may write: the holder of the bucket lock of the slot's item, except the second-chance counter, which the victim
 //! sweep lowers at any time. A slab leaves the table only when none of its slots is linked, so the slab of an item
 //! stays as long as the bucket lock is held.
 
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
-use std::sync::atomic::{AtomicBool, AtomicU32};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 
 use super::item::Link;
@@ -170,9 +169,9 @@ impl Slab {
         Self { first_unit, class, shape, slots, accessed_s: OnceLock::new() }
     }
 
-    /// From now on it is known when items are accessed; those that are there were at `now_s`.
-    fn record_accesses(&self, now_s: u32) {
-        self.accessed_s.get_or_init(|| self.slots.iter().map(|_| AtomicU32::new(now_s)).collect());
+    /// From now on it is known when items are accessed.
+    fn record_accesses(&self) {
+        self.accessed_s.get_or_init(|| self.slots.iter().map(|_| AtomicU32::new(0)).collect());
     }
 
     fn note_access(&self, slot: u16, now_s: u32) {
@@ -211,12 +210,13 @@ impl Slab {
 /// The slab of every unit.
 pub(super) struct SlotTable {
     units: Box<[RwLock<Option<Arc<Slab>>>]>,
-    records_accesses: AtomicBool,
+    records_accesses: bool,
 }
 
 impl SlotTable {
-    pub(super) fn new(units: u32) -> Self {
-        Self { units: (0..units).map(|_| RwLock::new(None)).collect(), records_accesses: AtomicBool::new(false) }
+    /// None has a slab. It is known when items are accessed, if `records_accesses`.
+    pub(super) fn new(units: u32, records_accesses: bool) -> Self {
+        Self { units: (0..units).map(|_| RwLock::new(None)).collect(), records_accesses }
     }
 
     pub(super) fn units(&self) -> u32 {
@@ -249,22 +249,9 @@ impl SlotTable {
         self.with_slab(offset, |slab, slot| Some(slab.accessed_s.get()?[usize::from(slot)].load(Relaxed)))
     }
 
-    /// From now on it is known when items are accessed; those that are there were at `now_s`. Takes local memory.
-    pub(super) fn record_accesses(&self, now_s: u32) {
-        if self.records_accesses.swap(true, Relaxed) {
-            return;
-        }
-        // The lock of a unit orders this: a slab that is not found here is installed later, and sees the flag.
-        for unit in 0..self.units() {
-            if let Some(slab) = self.slab(unit) {
-                slab.record_accesses(now_s);
-            }
-        }
-    }
-
     /// Local memory for each slot, in bytes.
     pub(super) fn slot_bytes(&self) -> usize {
-        let accessed = if self.records_accesses.load(Relaxed) { size_of::<AtomicU32>() } else { 0 };
+        let accessed = if self.records_accesses { size_of::<AtomicU32>() } else { 0 };
         size_of::<SlotState>() + accessed
     }
 
@@ -285,11 +272,11 @@ impl SlotTable {
     }
 
     pub(super) fn install(&self, slab: &Arc<Slab>) {
-        self.set(slab, Some(slab));
-        if self.records_accesses.load(Relaxed) {
+        if self.records_accesses {
             // Whoever links an item in it says when.
-            slab.record_accesses(0);
+            slab.record_accesses();
         }
+        self.set(slab, Some(slab));
     }
 
     pub(super) fn remove(&self, slab: &Arc<Slab>) {
@@ -371,16 +358,17 @@ mod tests {
     }
 
     #[test]
-    fn accesses_are_known_once_they_are_recorded() {
+    fn accesses_are_known_where_they_are_recorded() {
         let shape = Class { slot_bytes: 64, slab_units: 1, slots: 8 };
         let slab = |unit| Arc::new(Slab::new(unit, ClassIndex(0), shape));
-        let table = SlotTable::new(2);
+        let table = SlotTable::new(1, false);
         table.install(&slab(0));
         table.linked(64, 0, Link::NONE, 10);
         assert_eq!((table.accessed_s(64), table.slot_bytes()), (None, 4));
-        table.record_accesses(20);
-        table.record_accesses(30);
-        assert_eq!((table.accessed_s(64), table.slot_bytes()), (Some(20), 8));
+        let table = SlotTable::new(2, true);
+        table.install(&slab(0));
+        table.linked(64, 0, Link::NONE, 10);
+        assert_eq!((table.accessed_s(64), table.slot_bytes()), (Some(10), 8));
         table.used(64, 40);
         table.install(&slab(1));
         table.linked(UNIT_BYTES as u64, 0, Link::NONE, 50);

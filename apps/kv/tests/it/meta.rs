@@ -9,7 +9,11 @@ use crate::memory::{Faults, FlatMemory, run, stat};
 const NOW_S: u32 = 1_700_000_000;
 
 fn store() -> Store<FlatMemory> {
-    Store::new(FlatMemory::new(8 << 20), StoreConfig::default()).expect("the memory is large enough")
+    store_with(StoreConfig { access_times: true, ..StoreConfig::default() })
+}
+
+fn store_with(config: StoreConfig) -> Store<FlatMemory> {
+    Store::new(FlatMemory::new(8 << 20), config).expect("the memory is large enough")
 }
 
 /// Runs pairs of input and expected reply at one moment.
@@ -170,11 +174,11 @@ fn keys_in_base64_are_shown_so() {
 #[test]
 fn reads_leave_no_trace_in_far_memory() {
     let memory = FlatMemory::new(8 << 20);
-    let store = Store::new(memory.clone(), StoreConfig::default()).expect("the memory is large enough");
+    let config = StoreConfig { access_times: true, ..StoreConfig::default() };
+    let store = Store::new(memory.clone(), config).expect("the memory is large enough");
     script(&store, &[("set k 0 0 1\r\n1\r\n", "STORED\r\n"), ("mg k h u\r\n", "HD h0\r\n")]);
     let before = memory.writes();
     script(&store, &[("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n"), ("mg k h\r\n", "HD h1\r\n")]);
-    // From when it is asked for, it is known.
     script(&store, &[("mg k l\r\n", "HD l0\r\n")]);
     script_at(&store, NOW_S + 40, &[("mg k l u\r\n", "HD l40\r\n"), ("get k\r\n", "VALUE k 0 1\r\n1\r\nEND\r\n")]);
     script_at(&store, NOW_S + 50, &[("mg k l h\r\n", "HD l10 h1\r\n")]);
@@ -183,14 +187,17 @@ fn reads_leave_no_trace_in_far_memory() {
 }
 
 #[test]
-fn last_accesses_take_local_memory_once_they_are_asked_for() {
-    let store = store();
-    script(&store, &[("set k 0 0 1\r\n1\r\n", "STORED\r\n")]);
-    let before = stat(&store, "local_metadata_bytes");
-    script(&store, &[("mg k h v\r\n", "VA 1 h0\r\n1\r\n")]);
-    assert_eq!(stat(&store, "local_metadata_bytes"), before);
-    script(&store, &[("mg k l\r\n", "HD l0\r\n")]);
-    assert!(stat(&store, "local_metadata_bytes") > before);
+fn last_accesses_take_local_memory_and_no_client_has_it_taken() {
+    let bytes = [true, false].map(|access_times| {
+        let store = store_with(StoreConfig { access_times, ..StoreConfig::default() });
+        script(&store, &[("set k 0 0 1\r\n1\r\n", "STORED\r\n"), ("mg k h v\r\n", "VA 1 h0\r\n1\r\n")]);
+        let before = stat(&store, "local_metadata_bytes");
+        let seconds = if access_times { 50 } else { 0 };
+        script_at(&store, NOW_S + 50, &[("mg k l\r\n", &format!("HD l{seconds}\r\n")), ("me absent\r\n", "EN\r\n")]);
+        assert_eq!(stat(&store, "local_metadata_bytes"), before);
+        before
+    });
+    assert!(bytes[0] > bytes[1], "{bytes:?}");
 }
 
 /// A meta command on one of two keys; values name the key.

@@ -18,7 +18,7 @@ const LARGE_BYTES: [usize; 4] = [17_000, 21_000, 26_000, 33_000];
 fn what_an_old_slot_has_left_behind_is_no_item() {
     for bytes in LARGE_BYTES {
         let memory = FlatMemory::new(512 << 10);
-        let config = StoreConfig { value_bytes_max: 64 << 10, items: Some(64), hash_seed: 3 };
+        let config = StoreConfig { value_bytes_max: 64 << 10, items: Some(64), hash_seed: 3, access_times: false };
         let store = Arc::new(Store::new(memory.clone(), config).expect("large enough"));
         for key in 0..SMALL_ITEMS {
             run(&store, format!("set small{key} 0 60 1\r\nx\r\n").as_bytes(), NOW_S);
@@ -54,7 +54,7 @@ fn what_a_value_says_at_an_old_slot_is_no_item() {
     let large: Vec<String> = keys("large...").take(200).collect();
     let another = keys("another.").next().expect("there are many");
     let memory = FlatMemory::new(512 << 10);
-    let config = StoreConfig { value_bytes_max: 64 << 10, items: Some(64), hash_seed: SEED };
+    let config = StoreConfig { value_bytes_max: 64 << 10, items: Some(64), hash_seed: SEED, access_times: false };
     let store = Arc::new(Store::new(memory.clone(), config).expect("large enough"));
     let set = |store: &Store<FlatMemory>, key: &str, exptime: u32, value: &[u8]| {
         let line = format!("set {key} 0 {exptime} {}\r\n", value.len());
@@ -88,7 +88,7 @@ fn what_a_value_says_at_an_old_slot_is_no_item() {
 #[test]
 fn a_small_slot_at_the_same_place_is_no_room_for_a_large_item() {
     let memory = FlatMemory::new(512 << 10);
-    let config = StoreConfig { value_bytes_max: 64 << 10, items: Some(64), hash_seed: 3 };
+    let config = StoreConfig { value_bytes_max: 64 << 10, items: Some(64), hash_seed: 3, access_times: false };
     let store = Arc::new(Store::new(memory.clone(), config).expect("large enough"));
     let (large, small) = (0..20, 20..3_000);
     large.clone().for_each(|key| set(&store, key, LARGE_BYTES[3]));

@@ -23,7 +23,7 @@ const SMALL_PER_UNIT: usize = 1024;
 
 fn store(bytes: u64, value_bytes_max: usize) -> (FlatMemory, Arc<Store<FlatMemory>>) {
     let memory = FlatMemory::new(bytes);
-    let config = StoreConfig { value_bytes_max, items: Some(BUCKETS), hash_seed: SEED };
+    let config = StoreConfig { value_bytes_max, items: Some(BUCKETS), hash_seed: SEED, access_times: false };
     let store = Store::new(memory.clone(), config).expect("large enough");
     (memory, Arc::new(store))
 }

@@ -8,7 +8,7 @@ use yonder_kv::store::Room;
 use yonder_kv::{Store, StoreConfig};
 
 const NOW_S: u32 = 1_700_000_000;
-const SMALL: StoreConfig = StoreConfig { value_bytes_max: 64 << 10, items: Some(1), hash_seed: 7 };
+const SMALL: StoreConfig = StoreConfig { value_bytes_max: 64 << 10, items: Some(1), hash_seed: 7, access_times: false };
 
 fn store(bytes: u64) -> Store<FlatMemory> {
     Store::new(FlatMemory::new(bytes), StoreConfig::default()).expect("the memory is large enough")

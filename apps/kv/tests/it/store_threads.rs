@@ -8,7 +8,8 @@ use yonder_kv::{Store, StoreConfig};
 const NOW_S: u32 = 1_700_000_000;
 const THREADS: u64 = 4;
 const STEPS: u64 = 6_000;
-const CONFIG: StoreConfig = StoreConfig { value_bytes_max: 64 << 10, items: Some(1), hash_seed: 3 };
+const CONFIG: StoreConfig =
+    StoreConfig { value_bytes_max: 64 << 10, items: Some(1), hash_seed: 3, access_times: false };
 
 /// A small deterministic sequence.
 struct Sequence(u64);

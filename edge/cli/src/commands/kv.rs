@@ -33,10 +33,13 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
         buffer_bytes_max: args.buffers.map(|bytes| bytes as usize),
         value_bytes_max: args.value_max as usize,
         threads: sched.workers,
+        access_times: args.access_times,
         shutdown: if args.shutdown_command { ShutdownCommand::Obeyed } else { ShutdownCommand::Refused },
         ..KvConfig::new(args.listen.clone())
     };
-    let bound = BoundKv::bind(config)?;
+    // A socket in a folder is the user's, who removes it at the end; ports may take root.
+    let owner = user.as_ref().filter(|_| args.listen.tcp().is_none());
+    let bound = as_user(owner, || Ok(BoundKv::bind(config)?))?;
     let bound_metrics = args.metrics.as_deref().map(yonder_metrics::bind).transpose()?;
     become_user(user.as_ref())?;
     let far = FarMemory::open(&args.paging.memory.far, paging).map_err(|error| args.user.name_in(error))?;

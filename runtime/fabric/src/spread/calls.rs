@@ -91,9 +91,11 @@ impl Shared {
         for kept in area.table.kept().filter(|kept| kept.region.is_some()) {
             for node in self.asked_once(&area.table, kept) {
                 let ended = node.await_aborts(kept.address.start + bytes.start, bytes.end - bytes.start);
-                // What was given up is not asked, nor written.
+                // What was given up is not asked, nor written; and the place may have left the node meanwhile.
+                let is_asked_still = || self.asked_once(&area.table, kept).any(|asked| Arc::ptr_eq(&asked, &node));
                 if let Err(error) = ended
                     && area.table.address(kept.place).is_some()
+                    && is_asked_still()
                 {
                     return Err(FabricError::Unreachable { url: node.url(), cause: error.to_string() });
                 }

@@ -124,11 +124,13 @@ impl Keeper {
         let areas = shared.areas.all();
         let mut is_amiss = false;
         shared.nodes.leave(&mut self.laggards, yonder_clock::now());
-        // One behind the other, so that it is not always the same place of a silent node that is asked about first.
-        self.first = (self.first + 1) % areas.len().max(1);
-        for area in areas[self.first..].iter().chain(&areas[..self.first]) {
-            is_amiss |= self.look_at_places(shared, area);
-            is_amiss |= evacuate(shared, &area.table);
+        // Behind the last one of which a place at a silent node was asked about, so that it is not always the same.
+        let first = self.first.min(areas.len());
+        for at in (first..areas.len()).chain(0..first) {
+            if self.look_at_places(shared, &areas[at], &mut is_amiss) {
+                self.first = at + 1;
+            }
+            is_amiss |= evacuate(shared, &areas[at].table);
         }
         is_amiss |= self.sweep(&areas);
         is_amiss |= self.find_doubted(shared, &areas);
@@ -141,30 +143,32 @@ impl Keeper {
         if is_amiss { Pace::After(self.again) } else { Pace::Within(LOOK_LATER) }
     }
 
-    /// Gives up the places of a group whose nodes are gone or silent. Whether anything is not as it should be.
-    fn look_at_places(&mut self, shared: &Shared, area: &Arc<Area<Entry>>) -> bool {
+    /// Gives up the places of a group whose nodes are gone or silent, and notes if anything is not as it should be.
+    /// Whether one is to be asked about.
+    fn look_at_places(&mut self, shared: &Shared, area: &Arc<Area<Entry>>, is_amiss: &mut bool) -> bool {
         let entry = &area.table;
-        let mut is_amiss = false;
+        let mut asks = false;
         for kept in entry.kept().filter(|kept| entry.address(kept.place).is_some()) {
             if kept.region.is_none() {
                 shared.backup.iter().for_each(|backup| backup.tell_failure());
                 let has_failed = shared.backup.as_ref().is_some_and(|backup| backup.has_failed());
-                is_amiss |= has_failed && give_up(shared, entry, kept, Cause::Silent);
+                *is_amiss |= has_failed && give_up(shared, entry, kept, Cause::Silent);
                 continue;
             }
             let state = shared.nodes.get(kept.address.node).health.state();
             // It may have been drained and ended: one place is enough to know.
             if matches!(state, State::Suspect | State::Silent) && is_due(&mut self.one_asked_until, kept.address.node) {
                 shared.doubt(entry, kept.place.slot.into());
+                asks = true;
             }
-            is_amiss |= match state {
+            *is_amiss |= match state {
                 State::Lost => self.leave_lost(shared, area, kept),
                 State::Silent => give_up(shared, entry, kept, Cause::Silent),
                 State::Up => entry.group.take_back(kept.place),
                 State::Suspect => true,
             };
         }
-        is_amiss
+        asks
     }
 
     /// A node has nothing any more of what it had, and a place was there as far as is known here. Its region may have

@@ -218,9 +218,11 @@ impl Mender {
                 || is_any_silent && now >= probe.soon_at
                 || node.has_moved_here();
             // A place on its way to or from the node says for as long that it is to be asked again: another one that
-            // may be there does not wait for that.
-            let is_held_up =
-                |question: &Question| node.has_moved_here() && now >= question.since.saturating_add(PROBE_SOON);
+            // may be there does not wait for that. One that has said nothing yet is left its time.
+            let is_held_up = |question: &Question| {
+                let is_late = now >= question.since.saturating_add(PROBE_SOON);
+                is_late && node.has_moved_here() && node.health.last_heard() > question.since
+            };
             if let Some(question) = probe.under_way.take_if(|question| is_held_up(question)) {
                 self.lanes.cancel(index, WorkId(PROBE + u64::from(index.0)));
                 question.area.upgrade().filter(|_| question.has_moved).iter().for_each(|area| node.note_moved(area));

@@ -267,7 +267,8 @@ impl Nodes {
 
 impl Link {
     /// A poll, so long after the last one, has brought nothing that is waited for. If an answer has come all the same,
-    /// such as that a region moves just now, the node is not silent. What answers nothing that was asked does not count.
+    /// such as that a region moves just now, the node is not silent. What answers nothing that was asked does not
+    /// count.
     pub(super) fn wait(&mut self, since: Nanos, now: Nanos) {
         let heard = self.queue.answers_heard();
         if std::mem::replace(&mut self.heard, heard) != heard {

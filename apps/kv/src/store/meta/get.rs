@@ -15,7 +15,6 @@ use crate::store::{Answered, Death, Failure, Room, Store};
 impl<M: ItemMemory> Store<M> {
     pub(super) fn meta_debug(&self, request: &MetaRequest, now_s: u32) -> Answered<M> {
         self.counters.add(Stat::CmdMeta, 1);
-        self.slots.record_accesses(now_s);
         let (key, hash) = (request.key(), self.table.hash(request.key()));
         self.mending(hash, || {
             let bucket = self.lock(hash.bucket_part());
@@ -47,9 +46,6 @@ impl<M: ItemMemory> Store<M> {
         let flags = &request.flags;
         let touches = flags.exptime();
         self.counters.add(if touches.is_some() { Stat::CmdTouch } else { Stat::CmdGet }, 1);
-        if flags.steps.contains(&MetaStep::LastAccess) {
-            self.slots.record_accesses(now_s);
-        }
         let (key, hash) = (request.key(), self.table.hash(request.key()));
         self.mending(hash, || {
             let bucket = self.lock(hash.bucket_part());
