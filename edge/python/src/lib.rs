@@ -1,16 +1,16 @@
 //! The extension behind the Python package `yonder`: far memory that NumPy's arrays lie in.
 //!
-//! Python speaks of arrays, this crate of addresses and bytes. [`memory`] has the far memories of the process and what
-//! is done with their bytes, [`block`] a piece of one that Python can see as a buffer, [`handler`] far memory as an
-//! allocator of NumPy's own, [`attempt`] calls of NumPy whose paging errors become exceptions, [`forks`] what a fork
-//! does before and after, [`signals`] whether faults still arrive, [`error`] the exceptions. The package's own Python
+//! Python speaks of arrays, this crate of addresses and bytes. `memory` has the far memories of the process and what
+//! is done with their bytes, `block` a piece of one that Python can see as a buffer, `handler` far memory as an
+//! allocator of NumPy's own, `attempt` calls of NumPy whose paging errors become exceptions, `forks` what a fork
+//! does before and after, `signals` whether faults still arrive, `error` the exceptions. The package's own Python
 //! is in `edge/python/python/yonder`, its tests in `edge/python/tests`.
 //!
 //! It stands on `yonder::alloc` and not on `edge/capi`: that heap keeps each thread's magazine, as many far memories
 //! may be open as a program likes, and one ends when the last array in it is gone. The C interface has one memory a
 //! process, which is closed when everything is freed, and would put C between Rust and Rust.
 //!
-//! Invariants: an array keeps its far memory ([`block::Block`] and [`handler`]'s capsule have an `Arc` of it). What was
+//! Invariants: an array keeps its far memory (`block::Block` and `handler`'s capsule have an `Arc` of it). What was
 //! given out in the parent of this process is not given back here.
 
 mod attempt;
