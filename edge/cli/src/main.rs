@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn the_hint_names_the_command_that_was_typed() {
         assert!(
-            complaint(&["kv", "--listen", "127.0.0.1:99999"]).ends_with("type `yonder kv --help` for what is possible")
+            complaint(&["kv", "--udp", "127.0.0.1:99999"]).ends_with("type `yonder kv --help` for what is possible")
         );
     }
 
