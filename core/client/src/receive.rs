@@ -26,9 +26,6 @@ const AHEAD_WAIT_ROUND_TRIPS: Nanos = 2;
 /// It waits for at least, and at most, so long. The round trip may have been measured across a pause of the node.
 const AHEAD_WAIT: (Nanos, Nanos) = (1_000_000, 20_000_000);
 
-/// A node that says that something moves is asked again at least so often: it would be taken for silent else.
-const BUSY_PAUSE_MAX: Nanos = 50_000_000;
-
 /// What the owner is to do with a message.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Received {
@@ -128,8 +125,7 @@ impl Client {
             self.fragments.repeat(found.slot);
             return;
         }
-        let pause = self.round_trip.back_off(refusals);
-        let due = now.saturating_add(if is_busy { pause.min(BUSY_PAUSE_MAX) } else { pause });
+        let due = now.saturating_add(self.round_trip.back_off(refusals));
         self.fragments.pause(found.slot, due);
         self.fragment_due = self.fragment_due.min(due);
     }
