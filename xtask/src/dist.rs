@@ -76,6 +76,9 @@ fn wish(arguments: &[&str]) -> Result<Wish, String> {
             _ => return Err(format!("'{}' is not understood: {USAGE}", pair.join(" "))),
         }
     }
+    if wish.from.is_some() && wish.glibc.is_some() {
+        return Err(format!("--from is built already, and --glibc says how to build: {USAGE}"));
+    }
     match wish.only.iter().find(|form| !FORMS.contains(&form.as_str())) {
         Some(form) => Err(format!("'{form}' cannot be made: {USAGE}")),
         None => Ok(wish),
@@ -146,7 +149,7 @@ mod tests {
         assert!(some.is_tried && !wish(&[]).unwrap().is_tried);
         assert_eq!((some.only.len(), some.from, some.to), (2, Some("/t".into()), Some("/d".into())));
         assert_eq!(wish(&["--glibc", "2.31"]).unwrap().glibc.as_deref(), Some("2.31"));
-        for bad in [&["--only", "exe"][..], &["--only"], &["now"]] {
+        for bad in [&["--only", "exe"][..], &["--only"], &["now"], &["--from", "/t", "--glibc", "2.31"]] {
             assert!(wish(bad).unwrap_err().contains("type cargo xtask dist"), "{bad:?}");
         }
     }

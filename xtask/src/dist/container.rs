@@ -91,9 +91,13 @@ impl Drop for Container {
     }
 }
 
+/// A file system of the kernel's, as [`bundle`] lists it.
+fn filesystem(kind: &str, at: &str, options: &[&str]) -> Value {
+    json!({ "destination": at, "type": kind, "source": kind, "options": options })
+}
+
 /// What `runc` reads: the container in the words of the Open Container Initiative.
 fn bundle(plan: &Plan<'_>) -> Value {
-    let filesystem = |kind: &str, at: &str, options: &[&str]| json!({ "destination": at, "type": kind, "source": kind, "options": options });
     let mut mounts = vec![
         filesystem("proc", "/proc", &["nosuid", "noexec", "nodev"]),
         filesystem("tmpfs", "/dev", &["nosuid", "strictatime", "mode=755"]),

@@ -44,10 +44,15 @@ impl Hash {
     }
 }
 
+/// How often items of a stripe were given a cas unique that the store did not draw. Between two looks at an item that
+/// has the same one, it may have changed if this has.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct CasChoices(u64);
+
 /// Bucket heads and their locks.
 pub(super) struct Table {
     heads: Box<[AtomicU64]>,
-    stripes: Box<[Mutex<()>]>,
+    stripes: Box<[Mutex<CasChoices>]>,
     seed: u64,
 }
 
@@ -58,7 +63,7 @@ impl Table {
         let stripes = (buckets / BUCKETS_PER_STRIPE).min(STRIPES_MAX);
         Self {
             heads: (0..buckets).map(|_| AtomicU64::new(Link::NONE.0)).collect(),
-            stripes: (0..stripes).map(|_| Mutex::new(())).collect(),
+            stripes: (0..stripes).map(|_| Mutex::new(CasChoices(0))).collect(),
             seed,
         }
     }
@@ -81,7 +86,7 @@ impl Table {
 pub(super) struct Bucket<'a, M: ItemMemory> {
     store: &'a Store<M>,
     head: &'a AtomicU64,
-    _stripe: MutexGuard<'a, ()>,
+    choices: MutexGuard<'a, CasChoices>,
 }
 
 /// An item that was found, and what points to it. Valid as long as its bucket is locked.
@@ -105,11 +110,20 @@ impl<M: ItemMemory> Store<M> {
         let table = &self.table;
         let bucket = bucket_part as usize & (table.heads.len() - 1);
         let stripe = table.stripes[bucket & (table.stripes.len() - 1)].lock();
-        Bucket { store: self, head: &table.heads[bucket], _stripe: stripe }
+        Bucket { store: self, head: &table.heads[bucket], choices: stripe }
     }
 }
 
 impl<'a, M: ItemMemory> Bucket<'a, M> {
+    pub(super) fn cas_choices(&self) -> CasChoices {
+        *self.choices
+    }
+
+    /// An item is about to get a cas unique that the store does not draw.
+    pub(super) fn choose_cas(&mut self) {
+        self.choices.0 += 1;
+    }
+
     /// Finds the item of a key.
     pub(super) fn find(&self, hash: Hash, key: &[u8]) -> Result<Option<Found>, M::Error> {
         let (mut before, mut link) = (Before::Head, self.head());

@@ -7,7 +7,7 @@
 
 use std::sync::atomic::Ordering;
 
-use super::bucket::Found;
+use super::bucket::{Bucket, CasChoices, Found};
 use super::item::{Header, Link, Marks};
 use super::stats::Stat;
 use super::{Failure, Room, Store};
@@ -63,6 +63,7 @@ struct Refused(Written, Option<Stat>);
 pub(super) struct Seen {
     pub(super) header: Header,
     offset: u64,
+    choices: CasChoices,
     /// With what goes around its value. None if it is longer than the edit can take.
     pub(super) item: Option<KeyValue>,
 }
@@ -282,13 +283,13 @@ impl<M: ItemMemory> Store<M> {
             }
         }
         let slot = self.fill_slot(put.item, now_s)?;
-        let bucket = self.lock(hash.bucket_part());
+        let mut bucket = self.lock(hash.bucket_part());
         let found = bucket.find(hash, put.item.key())?;
         let traits = match self.condition(put, found.as_ref(), now_s) {
             Ok(traits) => traits,
             Err(refused) => return Ok(self.refuse(refused)),
         };
-        let header = self.new_header(hash.bucket_part(), put.item, traits);
+        let header = self.new_header(&mut bucket, hash.bucket_part(), put.item, traits);
         bucket.link(slot, hash, header, found.as_ref(), now_s)?;
         if matches!(put.mode, WriteMode::Cas(_)) {
             self.counters.add(Stat::CasHits, 1);
@@ -334,19 +335,20 @@ impl<M: ItemMemory> Store<M> {
             let Some(seen) = self.see(key, now_s, reading, room)? else {
                 return Ok(Edited::Absent);
             };
-            let (header, offset) = (seen.header, seen.offset);
+            let (header, offset, choices) = (seen.header, seen.offset, seen.choices);
             let Revision { item, traits, history } = match edit(seen) {
                 Ok(revision) => revision,
                 Err(refused) => return Ok(Edited::Refused(refused)),
             };
             let slot = self.fill_slot(&item, now_s)?;
-            let bucket = self.lock(hash.bucket_part());
+            let mut bucket = self.lock(hash.bucket_part());
             let Some(found) = bucket.find(hash, key)?.filter(|found| self.death(&found.header, now_s).is_none()) else {
                 return Ok(Edited::Absent);
             };
-            if (found.header, found.offset) == (header, offset) {
+            if (found.header, found.offset, bucket.cas_choices()) == (header, offset, choices) {
                 let was_fetched = self.slots.with(offset, |state| state.is_fetched());
-                let (place, header) = (slot.offset(), self.new_header(hash.bucket_part(), &item, traits));
+                let header = self.new_header(&mut bucket, hash.bucket_part(), &item, traits);
+                let place = slot.offset();
                 bucket.link(slot, hash, header, Some(&found), now_s)?;
                 if history == History::Kept && was_fetched {
                     self.slots.with(place, |state| state.inherit_fetched());
@@ -370,8 +372,9 @@ impl<M: ItemMemory> Store<M> {
             return Ok(None);
         };
         let Found { header, offset, .. } = found;
+        let choices = bucket.cas_choices();
         if header.value_bytes > value_bytes_max {
-            return Ok(Some(Seen { header, offset, item: None }));
+            return Ok(Some(Seen { header, offset, choices, item: None }));
         }
         let bytes = key.len() + before.len() + header.value_bytes as usize + after.len();
         if !room.grow_to(bytes) {
@@ -382,7 +385,7 @@ impl<M: ItemMemory> Store<M> {
         item.extend_from_slice(before);
         self.append_value(&found, &mut item)?;
         item.extend_from_slice(after);
-        Ok(Some(Seen { header, offset, item: Some(KeyValue::whole(item, key.len())) }))
+        Ok(Some(Seen { header, offset, choices, item: Some(KeyValue::whole(item, key.len())) }))
     }
 
     /// Unlinks the item of a key. Returns whether there was a live one.
@@ -423,7 +426,10 @@ impl<M: ItemMemory> Store<M> {
 
     /// The header of an item that is about to be linked: its bucket is locked, so cas uniques of a key grow in the
     /// order of its changes.
-    pub(super) fn new_header(&self, hash: u32, item: &KeyValue, traits: Traits) -> Header {
+    pub(super) fn new_header(&self, bucket: &mut Bucket<'_, M>, hash: u32, item: &KeyValue, traits: Traits) -> Header {
+        if traits.cas.is_some() {
+            bucket.choose_cas();
+        }
         Header {
             next: Link::NONE,
             cas: traits.cas.unwrap_or_else(|| self.next_cas()),

@@ -172,3 +172,20 @@ fn a_lost_node_is_an_error_until_it_is_back() {
     assert_eq!(run(&store, b"get k n\r\n", NOW_S + 60), b"VALUE k 1 3\r\nabc\r\nVALUE n 0 1\r\n5\r\nEND\r\n");
     assert_eq!(stat(&store, "far_memory_errors"), 7);
 }
+
+/// A cas unique that clients choose says nothing of whether an item has changed.
+#[test]
+fn counters_add_up_where_clients_choose_cas_uniques() {
+    let store = Store::new(FlatMemory::new(1 << 20), CONFIG).expect("large enough");
+    run(&store, b"set n 0 0 1\r\n0\r\n", NOW_S);
+    // Of one length, so that they go to and fro between two slots.
+    run(&store, b"ms n 8 E7\r\n10000000\r\n", NOW_S);
+    std::thread::scope(|scope| {
+        for command in [&b"incr n 1\r\n"[..], b"ma n E7\r\n", b"ma n E7\r\n", b"incr n 1\r\n"] {
+            let store = &store;
+            scope.spawn(move || (0..STEPS * 5).for_each(|_| drop(run(store, command, NOW_S))));
+        }
+    });
+    let reply = run(&store, b"get n\r\n", NOW_S);
+    assert_eq!(value(&reply), Some((10_000_000 + 4 * 5 * STEPS).to_string().as_bytes()));
+}

@@ -144,7 +144,7 @@ impl<M: ItemMemory> Store<M> {
     fn meta_remove(&self, request: &MetaRequest, now_s: u32) -> Result<Deleted, Failure<M::Error>> {
         let (key, flags) = (request.key(), &request.flags);
         let hash = self.table.hash(key);
-        let bucket = self.lock(hash.bucket_part());
+        let mut bucket = self.lock(hash.bucket_part());
         let Some(found) = bucket.find(hash, key)?.filter(|found| self.death(&found.header, now_s).is_none()) else {
             return Ok(Deleted::NotFound);
         };
@@ -159,6 +159,9 @@ impl<M: ItemMemory> Store<M> {
             self.set_deadline(&found, exptime.deadline_s(now_s))?;
         }
         self.set_marks(&found, Marks { stale: true, win_sent: false, ..found.header.marks })?;
+        if flags.new_cas.is_some() {
+            bucket.choose_cas();
+        }
         self.set_cas(&found, flags.new_cas.unwrap_or_else(|| self.next_cas()))?;
         Ok(Deleted::Done)
     }

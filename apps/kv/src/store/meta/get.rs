@@ -77,12 +77,12 @@ impl<M: ItemMemory> Store<M> {
     ) -> Answered<M> {
         let item = KeyValue::new(request.key(), &[]);
         let slot = self.fill_slot(&item, now_s)?;
-        let bucket = self.lock(hash.bucket_part());
+        let mut bucket = self.lock(hash.bucket_part());
         if let Lookup::Live(found) = self.look_up(&bucket, hash, request.key(), now_s)? {
             return self.meta_show(request, &found, Origin::Found, now_s, room);
         }
         let traits = Traits { flags: 0, deadline_s, marks: new_marks(&request.flags), cas: request.flags.new_cas };
-        let header = self.new_header(hash.bucket_part(), &item, traits);
+        let header = self.new_header(&mut bucket, hash.bucket_part(), &item, traits);
         bucket.link(slot, hash, header, None, now_s)?;
         let made = self.find_linked(&bucket, hash, request.key())?;
         self.meta_show(request, &made, Origin::Made, now_s, room)
