@@ -3,20 +3,17 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs, UdpSocket};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::{Path, PathBuf};
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::net::UnixListener;
+use std::path::PathBuf;
 
-use rustix::fs::Mode;
-use socket2::{Domain, Protocol, SockAddr, Socket as Socket2, Type};
-use yonder_datagram::{Steering, steer};
+use socket2::{Domain, Protocol, Socket as Socket2, Type};
+use yonder_datagram::{NamedSocket, Steering, steer};
 use yonder_session::{THREAD_FIELD, ThreadField};
 use yonder_units::Narrow;
 
 /// Bytes of datagrams that a socket holds for its thread.
 const DATAGRAM_BUFFER_BYTES: usize = 4 << 20;
-/// Connections from this machine that wait to be accepted, as the standard library has it.
-const CONNECTIONS_WAITING_MAX: i32 = 128;
 /// Threads that serve one address of datagrams, at most: a message can tell as many apart.
 const THREADS_MAX: usize = THREAD_FIELD.modulus;
 /// Ports that the kernel chooses for datagrams, of which one is to be free for streams too.
@@ -184,15 +181,8 @@ impl Listener {
                 Ok(Self { socket: Socket::Tcp(socket), address: Listen::Tcp(address.to_string()), serves: true })
             }
             Listen::Shm(path) => {
-                remove_stale(path)?;
-                let socket = Socket2::new(Domain::UNIX, Type::STREAM, None)?;
-                // The socket's mode is that of the name it gets: there is no moment at which others may connect, and
-                // with that read and write all memory of the node.
-                rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
-                socket.bind(&SockAddr::unix(path)?)?;
-                socket.listen(CONNECTIONS_WAITING_MAX)?;
-                let socket = UnixListener::from(OwnedFd::from(socket));
-                socket.set_nonblocking(true)?;
+                // Who may connect may read and write all memory of the node: the user alone may.
+                let (_, socket) = NamedSocket::listen(path)?;
                 Ok(Self { socket: Socket::Unix(socket), address: address.clone(), serves: true })
             }
         }
@@ -220,14 +210,6 @@ impl AsFd for Listener {
             Socket::Tcp(socket) => socket.as_fd(),
             Socket::Unix(socket) => socket.as_fd(),
         }
-    }
-}
-
-/// Removes the socket of a node that was killed. The socket of a living node is left, and binding says so.
-fn remove_stale(path: &Path) -> io::Result<()> {
-    match UnixStream::connect(path) {
-        Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => std::fs::remove_file(path),
-        _ => Ok(()),
     }
 }
 

@@ -4,13 +4,17 @@
 //! sends them with one `sendmmsg`. Their memory is reserved once; nothing here allocates later. [`Address`] is a peer's
 //! address in the kernel's form, copied from one to the other without being understood.
 //!
-//! Neighbours: the data threads of `runtime/node` and the UDP lanes of `runtime/fabric`.
+//! And what programs need of Unix sockets: [`peer`] says who is at the other end of one, [`NamedSocket`] is one with a
+//! name in a folder.
+//!
+//! Neighbours: the data threads of `runtime/node`, the UDP lanes of `runtime/fabric`, and the server of `apps/kv`.
 //!
 //! UNSAFETY: system calls on arrays of headers that point into buffers of the same batch, one on an integer, and one on
 //! a program for the kernel.
 
 mod address;
 mod control;
+mod named;
 mod path;
 pub mod peer;
 mod receive;
@@ -20,6 +24,7 @@ mod steering;
 use control::Control;
 
 pub use address::Address;
+pub use named::NamedSocket;
 pub use path::path_mtu;
 pub use receive::{ReceiveBatch, Received, ReceivedMut, Wait};
 pub use send::SendBatch;

@@ -25,7 +25,7 @@ const UNIX_SCHEME: &str = "unix://";
 pub enum Listen {
     /// Over TCP. Port 0 takes any free port.
     Tcp(SocketAddr),
-    /// At a socket in a folder, which ends with the server. Who may connect is up to the modes of the two.
+    /// At a socket in a folder, which ends with the server: for programs of its user.
     Unix(PathBuf),
 }
 

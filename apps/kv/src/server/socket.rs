@@ -5,24 +5,18 @@
 
 use std::io::{self, Read, Write};
 use std::net::Shutdown;
-use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
-use std::path::{Path, PathBuf};
 
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use mio::{Interest, Registry, Token};
+use yonder_datagram::NamedSocket;
 
 use super::config::{KvError, Listen};
 
 /// Where clients connect.
 pub(super) enum Listener {
     Tcp(TcpListener),
-    /// With the device and number of the socket at the path.
-    Unix {
-        socket: UnixListener,
-        path: PathBuf,
-        file: Option<(u64, u64)>,
-    },
+    Unix { socket: UnixListener, name: NamedSocket },
 }
 
 impl Listener {
@@ -35,10 +29,8 @@ impl Listener {
             }
             Listen::Unix(path) => {
                 let refused = |cause| KvError::ListenUnix { path: path.clone(), cause };
-                remove_left_over(path)
-                    .and_then(|()| UnixListener::bind(path))
-                    .map_err(refused)
-                    .map(|socket| Self::Unix { socket, file: file_at(path), path: path.clone() })
+                let (name, socket) = NamedSocket::listen(path).map_err(refused)?;
+                Ok(Self::Unix { socket: UnixListener::from_std(socket), name })
             }
         }
     }
@@ -47,7 +39,7 @@ impl Listener {
     pub(super) fn listen(&self) -> io::Result<Listen> {
         match self {
             Self::Tcp(socket) => socket.local_addr().map(Listen::Tcp),
-            Self::Unix { path, .. } => Ok(Listen::Unix(path.clone())),
+            Self::Unix { name, .. } => Ok(Listen::Unix(name.path().to_owned())),
         }
     }
 
@@ -68,29 +60,10 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        if let Self::Unix { path, file, .. } = self
-            && file.is_some()
-            && file_at(path) == *file
-        {
-            // Somebody may have removed it already.
-            let _ = std::fs::remove_file(path);
+        if let Self::Unix { name, .. } = self {
+            name.remove();
         }
     }
-}
-
-/// What tells the file at a path from others.
-fn file_at(path: &Path) -> Option<(u64, u64)> {
-    std::fs::symlink_metadata(path).ok().map(|found| (found.dev(), found.ino()))
-}
-
-/// Removes a socket at which nobody listens any more. Anything else stays, and is in the way.
-fn remove_left_over(path: &Path) -> io::Result<()> {
-    let is_socket = std::fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket());
-    let refused = |error: io::Error| error.kind() == io::ErrorKind::ConnectionRefused;
-    if is_socket && std::os::unix::net::UnixStream::connect(path).is_err_and(refused) {
-        std::fs::remove_file(path)?;
-    }
-    Ok(())
 }
 
 /// A client's socket.
