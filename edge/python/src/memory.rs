@@ -199,7 +199,6 @@ impl PythonMemory {
         let deadlines = Deadlines { fault, ..Deadlines::default() };
         let config = Config { prefetch: prefetch_of(prefetch)?, deadlines, ..Config::with_local(local) };
         let far = py.detach(|| Far::open(&url, bytes, config)).map_err(|error| of_far(py, &error))?;
-        signals::remember();
         Ok(Self { url, open: Mutex::new(Some(far)) })
     }
 

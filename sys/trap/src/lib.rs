@@ -24,5 +24,5 @@ pub use hold_back::{CANCELLING_SIGNAL, HeldBack, NEEDED_SIGNALS, hold_back};
 pub use locals::{Locals, lock_released, lock_taken};
 pub use sigbus::{
     Fault, FaultHandler, FaultKind, REGISTRATIONS_MAX, RegisterError, Registers, Registration, Verdict, Words,
-    hold_signals, holds_signals, is_installed, register, replace_next,
+    hold_signals, holds_signals, is_installed, is_replaced, register, replace_next,
 };

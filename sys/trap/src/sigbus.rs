@@ -229,6 +229,19 @@ pub fn is_installed() -> bool {
     NEXT.has_begun()
 }
 
+/// Whether the handler here was installed, and somebody has put another one in its place since: the next fault would be
+/// that one's.
+#[must_use]
+pub fn is_replaced() -> bool {
+    // SAFETY: an all-zero sigaction is a valid value; the call writes one, and changes nothing.
+    let current = unsafe {
+        let mut action: libc::sigaction = std::mem::zeroed();
+        libc::sigaction(libc::SIGBUS, ptr::null(), &raw mut action);
+        action.sa_sigaction
+    };
+    is_installed() && current != on_sigbus as *const () as usize
+}
+
 /// Who gets the SIGBUS signals that are not of a region, and who does from now on if there is a `next`: for whoever
 /// stands between a program and `sigaction`. `None` before the first region is registered.
 pub fn replace_next(next: Option<libc::sigaction>) -> Option<libc::sigaction> {

@@ -367,6 +367,22 @@ mod tests {
     }
 
     #[test]
+    fn a_node_may_do_what_it_was_asked_until_the_place_has_answered_elsewhere() {
+        let entry = Entry::new(4, 4096, Protection::copies(1), 0);
+        let (slot, at) = (Slot::new(0), |node: u16| Address { node: NodeIndex(node), start: 0 });
+        assert!(entry.adopt(slot, Some(1), at(1)));
+        let kept = || entry.kept().next().unwrap();
+        let asked = || entry.ask(kept().place).unwrap().1;
+        entry.note_given_up(slot, asked());
+        entry.note_given_up(slot, asked());
+        assert_eq!((entry.given_up_at(slot), entry.given_up_at(Slot::new(1))), (vec![NodeIndex(1)], vec![]));
+        assert!(entry.relocate(kept(), at(2)));
+        assert_eq!(entry.given_up_at(slot), [NodeIndex(1)], "a word of the controller's is not enough");
+        entry.has_answered(slot, asked());
+        assert_eq!(entry.given_up_at(slot), []);
+    }
+
+    #[test]
     fn an_address_is_one_word() {
         for (node, start) in [(0, 0), (1023, 4096), (7, (1 << 62) - 4096)] {
             let address = Address { node: NodeIndex(node), start };
