@@ -1,5 +1,7 @@
 //! A package for Fedora, openSUSE and what comes of them.
 
+use std::path::Path;
+
 use rpm::{BuildConfig, CompressionType, Dependency, FileOptions, PackageBuilder};
 
 use super::archive::{Node, Tree};
@@ -9,6 +11,11 @@ use super::{HOME, Package, SUMMARY};
 /// Where libraries of 64 bits are there, and what links with them.
 const PLACES: [(&str, &str); 2] =
     [("usr/lib/libyonder.", "usr/lib64/libyonder."), ("usr/lib/pkgconfig", "usr/lib64/pkgconfig")];
+
+/// Whether only this package has what is there: it is named after it, or below what is.
+fn is_of_its_own(folder: &Path) -> bool {
+    folder.iter().any(|name| name == "yonder")
+}
 
 pub(super) fn package(tree: &Tree, package: &Package) -> Result<(String, Vec<u8>), String> {
     let mut tree = tree.arranged(&PLACES);
@@ -32,8 +39,9 @@ pub(super) fn package(tree: &Tree, package: &Package) -> Result<(String, Vec<u8>
     for (path, node) in &tree.0 {
         let to = format!("/{}", path.display());
         let added = match node {
-            // Of others too, for the most part; those of its own come with the files.
-            Node::Folder => continue,
+            // Those of its own go when it is removed; the others are the system's.
+            Node::Folder if !is_of_its_own(path) => continue,
+            Node::Folder => builder.with_dir_entry(FileOptions::dir(to)),
             Node::File { content, mode } => {
                 let mode = u16::try_from(0o100_000 | mode).expect("it is a mode");
                 builder.with_file_contents(content.clone(), FileOptions::new(to).mode(mode))
