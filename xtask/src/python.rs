@@ -1,7 +1,8 @@
 //! `cargo xtask python`: the wheel of the Python package `yonder-memory`, and its tests.
 //!
 //! Everything of Python's is in an environment under the target folder, into which pip gets maturin, and for the tests
-//! NumPy and its kin. Where there is no Python, or pip gets nothing, it prints `SKIP` and the reason.
+//! NumPy and its kin. Where there is no Python, or pip gets nothing, it prints `SKIP` and the reason. Tests that use
+//! more (Jupyter's client for the notebooks, a type checker, what the examples are about) say `SKIP` themselves.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,6 +20,9 @@ const BUILDERS: [&str; 1] = ["maturin>=1.9.4,<2"];
 const BINARY_VARIABLE: &str = "YONDER_BIN";
 /// What the tests use.
 const TESTED_WITH: [&str; 4] = ["numpy>=2.0", "pytest>=8", "pandas>=2.2", "scikit-learn>=1.5"];
+/// What some of them use, and say so where it is not there.
+const SOME_TESTED_WITH: [&str; 5] =
+    ["nbclient>=0.10", "ipykernel>=6.29", "mypy>=1.15", "faiss-cpu>=1.9", "duckdb>=1.1"];
 
 /// Why something was not done: the machine lacks it, or it failed.
 enum Refusal {
@@ -69,7 +73,14 @@ fn make(root: &Path, is_tried: bool) -> Result<(), Refusal> {
     if !is_tried {
         return Ok(());
     }
+    try_alone(root, &folder.join("empty"), &wheel)?;
     install(&python, &TESTED_WITH)?;
+    for package in SOME_TESTED_WITH {
+        match install(&python, &[package]) {
+            Err(Refusal::Missing(what)) => println!("SKIP: {what}"),
+            outcome => outcome?,
+        }
+    }
     let mut put = pip(&python);
     finish(put.args(["install", "--quiet", "--no-deps", "--force-reinstall"]).arg(&wheel))?;
     let mut tests = Command::new(&python);
@@ -78,6 +89,16 @@ fn make(root: &Path, is_tried: bool) -> Result<(), Refusal> {
         tests.env(BINARY_VARIABLE, target_folder(root).join("release/yonder"));
     }
     Ok(finish(tests.args(["-m", "pytest"]).current_dir(root.join("edge/python")))?)
+}
+
+/// Installs the wheel in an environment that has nothing else, as its users do, and sums up a far array there.
+fn try_alone(root: &Path, folder: &Path, wheel: &Path) -> Result<(), Refusal> {
+    let _ = fs::remove_dir_all(folder);
+    let python = environment(folder)?;
+    // What may be missing is got first: a wheel that cannot be installed then is none.
+    install(&python, &TESTED_WITH[..1])?;
+    finish(pip(&python).args(["install", "--quiet"]).arg(wheel))?;
+    Ok(finish(Command::new(&python).arg(root.join("edge/python/examples/first_array.py")))?)
 }
 
 /// The Python of the environment in this folder, which is made if it is not there.
@@ -138,7 +159,7 @@ mod tests {
     #[test]
     fn the_package_asks_for_what_is_got_here() {
         let text = fs::read_to_string(crate::repository_root().join("edge/python/pyproject.toml")).unwrap();
-        for package in BUILDERS.iter().chain(&TESTED_WITH) {
+        for package in BUILDERS.iter().chain(&TESTED_WITH).chain(&SOME_TESTED_WITH) {
             assert!(text.contains(&format!("\"{package}\"")), "{package}");
         }
         assert!(text.contains(&format!("requires-python = \">={PYTHON_MIN}\"")));

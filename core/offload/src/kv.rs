@@ -2,8 +2,9 @@
 //!
 //! Key types: [`KeyValueStore`] is the offload; [`Request`] and [`Answer`] are what clients send and get. Calls are
 //! executed one after another, so reads see whole writes and every key is linearizable. `table` has the data structure,
-//! `resize` its buckets, `record` its layout.
+//! `resize` its buckets, `keys` the order in which its keys are told, `record` its layout.
 
+mod keys;
 mod protocol;
 mod record;
 mod resize;
@@ -15,7 +16,8 @@ use yonder_wire::ErrorCode;
 
 use crate::arena::{Own, Pool};
 use crate::{Call, Effect, Offload, OffloadMemory};
-pub use protocol::{Answer, KEY_BYTES_MAX, PAIR_BYTES_MAX, PutMode, PutOutcome, Request, Stats};
+use keys::Told;
+pub use protocol::{Answer, KEY_BYTES_MAX, Keys, PAIR_BYTES_MAX, PutMode, PutOutcome, Request, Stats};
 use table::Table;
 
 /// The number of the offload.
@@ -74,7 +76,7 @@ impl Offload for KeyValueStore {
     fn effect(&self, arguments: &[u8]) -> Effect {
         match Request::decode(arguments) {
             Ok(Request::Put { .. } | Request::Delete { .. }) => Effect::Once,
-            Ok(Request::Get { .. } | Request::Stats) | Err(_) => Effect::Repeatable,
+            Ok(Request::Get { .. } | Request::Stats | Request::Keys { .. }) | Err(_) => Effect::Repeatable,
         }
     }
 
@@ -101,6 +103,11 @@ impl Offload for KeyValueStore {
             Request::Stats => {
                 let stats = self.tables.get(&pid).map(Table::stats).unwrap_or_default();
                 Answer::Stats(stats).encode(answer);
+            }
+            Request::Keys { from } => {
+                let own = &mut Own { pool: &mut self.pool, memory };
+                let told = self.tables.get(&pid).map_or_else(|| Ok(Told::default()), |table| table.keys(from, own))?;
+                told.answer().encode(answer);
             }
         }
         Ok(())

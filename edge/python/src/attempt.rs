@@ -13,7 +13,7 @@ use pyo3::types::{PyDict, PyTuple};
 use yonder::{PagingCause, try_far};
 
 use crate::error::of_paging;
-use crate::memory::Far;
+use crate::place::Place;
 use crate::signals;
 
 /// Calls `function`, a ufunc or a reduction of one. A touch of far memory whose page cannot be had raises
@@ -35,7 +35,7 @@ pub(crate) fn attempt<'py>(
         Ok(result) => unsafe { Bound::from_owned_ptr_or_err(py, result) },
         Err(caught) => {
             attach_again();
-            let node = Far::at(caught.address, 1).map_or_else(|| "unknown".into(), |far| far.url().into());
+            let node = Place::of(caught.address, 1).map_or_else(|| "unknown".into(), |place| place.far().url().into());
             let error = yonder::PagingError { address: caught.address, node, cause: PagingCause::of(caught) };
             Err(of_paging(py, &error))
         }

@@ -1,40 +1,42 @@
-//! [`Far`]: one far memory and the heap in it; and what Python does with memories and their bytes.
+//! [`Far`]: one far memory and the heap in it, and what Python does with it.
 //!
 //! Who touches what: the list of [`memories`] is behind its lock, which is taken to open a memory, to find one by an
 //! address, and around forks. A memory ends with its last `Arc`: Python's object has one until it is closed, and each
-//! block and handler has one.
+//! block, sealed region and handler has one.
 //!
-//! UNSAFETY: a heap that is dropped by hand, and slices of buffers that Python has given.
+//! UNSAFETY: a heap that is dropped by hand.
 
 use std::mem::ManuallyDrop;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 use pyo3::buffer::PyBuffer;
-use pyo3::exceptions::{PyBufferError, PyMemoryError, PyRuntimeError, PyValueError};
+use pyo3::exceptions::{PyMemoryError, PyRuntimeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use yonder::alloc::FarHeap;
 use yonder::units::{PAGE_BYTES, format_bytes, parse_bytes, parse_duration};
-use yonder::{Advice, Config, Deadlines, FarError, FarMemory, Prefetch, Region};
+use yonder::{Config, Deadlines, FarError, FarMemory, Prefetch, Region};
 use yonder_heap::HEAP_BYTES_MAX;
 use yonder_mapping::allocator::Memory as _;
 use yonder_trap::hold_back;
 
-use crate::block::Block;
-use crate::error::{of_far, of_paging};
+use crate::block::{Block, Owner};
+use crate::error::of_far;
+use crate::sealed::Sealed;
 use crate::{forks, handler, signals};
 
 /// What vector instructions want of an array.
 const ALIGN: usize = 64;
-/// Bytes that are brought at once, before they are touched.
-const BRING_BYTES_MAX: usize = 1 << 20;
-/// The part of local memory that one call may bring: what it has brought first must not leave for the last.
-const BRING_PART: u64 = 2;
+static MEMORIES: Mutex<Memories> = Mutex::new(Memories { far: Vec::new(), sealed: Vec::new() });
 
-static MEMORIES: Mutex<Vec<Weak<Far>>> = Mutex::new(Vec::new());
+/// The memories of this process that have not ended, and the sealed regions of them.
+pub(crate) struct Memories {
+    pub(crate) far: Vec<Weak<Far>>,
+    pub(crate) sealed: Vec<Weak<Sealed>>,
+}
 
-/// The memories of this process that have not ended.
-pub(crate) fn memories() -> MutexGuard<'static, Vec<Weak<Far>>> {
+/// The memories of this process.
+pub(crate) fn memories() -> MutexGuard<'static, Memories> {
     // What panics while it is held has not changed it.
     MEMORIES.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -53,17 +55,9 @@ impl Far {
         forks::watch();
         let far = Arc::new(Self { heap: ManuallyDrop::new(hold_back(open)?), process: std::process::id() });
         let mut memories = memories();
-        memories.retain(|far| far.strong_count() > 0);
-        memories.push(Arc::downgrade(&far));
+        memories.far.retain(|far| far.strong_count() > 0);
+        memories.far.push(Arc::downgrade(&far));
         Ok(far)
-    }
-
-    /// The memory that has all of `bytes` at `address`.
-    pub(crate) fn at(address: usize, bytes: usize) -> Option<Arc<Self>> {
-        // The last of one may be dropped here, and that waits for its threads: not while the list is held.
-        let all: Vec<Arc<Self>> = memories().iter().filter_map(Weak::upgrade).collect();
-        let found = all.into_iter().find(|far| far.contains(address));
-        found.filter(|far| far.offset(address) + bytes as u64 <= far.region().bytes())
     }
 
     /// The address of new bytes, with any content. `None` if there is no room, or they would be the parent's.
@@ -93,18 +87,20 @@ impl Far {
         self.heap.size_of(address)
     }
 
-    /// Whether the byte at `address` is of this memory.
+    /// Whether the byte at `address` is of its heap.
     pub(crate) fn contains(&self, address: usize) -> bool {
-        self.offset(address) < self.region().bytes()
+        // What lies before the region has an offset behind its end.
+        (address.wrapping_sub(self.region().address()) as u64) < self.region().bytes()
     }
 
-    /// What lies before the region has an offset behind its end.
-    fn offset(&self, address: usize) -> u64 {
-        address.wrapping_sub(self.region().address()) as u64
-    }
-
+    /// The region that its heap has.
     pub(crate) fn region(&self) -> &Region {
         self.heap.region()
+    }
+
+    /// What it is a heap in.
+    pub(crate) fn memory(&self) -> &FarMemory {
+        self.heap.far()
     }
 
     pub(crate) fn url(&self) -> &str {
@@ -229,7 +225,16 @@ impl PythonMemory {
             let message = format!("far memory has no room for {wanted}: {used} of {all} are used; open more of it");
             return Err(PyMemoryError::new_err(message));
         };
-        Ok(Block::new(far, address, bytes))
+        Ok(Block::new(Owner::Taken(far), address, bytes))
+    }
+
+    /// A copy of a buffer in a region of its own, which is read-only for good.
+    fn seal(&self, py: Python<'_>, from: PyBuffer<u8>) -> PyResult<Block> {
+        let far = self.own()?;
+        let bytes = from.len_bytes();
+        let sealed = Sealed::copy_of(py, &far, &from)?;
+        let address = sealed.region().address();
+        Ok(Block::new(Owner::Sealed(sealed), address, bytes))
     }
 
     /// An allocator for NumPy.
@@ -259,81 +264,4 @@ impl PythonMemory {
         fields.into_iter().try_for_each(|(name, value)| dict.set_item(name, value))?;
         Ok(dict)
     }
-}
-
-/// The memory that an array is in.
-fn of_array(address: usize, bytes: usize) -> PyResult<Arc<Far>> {
-    let message = "the array is not in far memory: make it by yonder.empty(), or inside 'with yonder.memory():'";
-    Far::at(address, bytes).ok_or_else(|| PyValueError::new_err(message))
-}
-
-/// Whether the byte at an address is far.
-#[pyfunction]
-pub(crate) fn is_far(address: usize) -> bool {
-    Far::at(address, 1).is_some()
-}
-
-/// Advises on the pages that `bytes` at `address` are in.
-#[pyfunction]
-pub(crate) fn advise(address: usize, bytes: u64, advice: &str) -> PyResult<()> {
-    let advice = match advice {
-        "ahead" => Advice::Ahead,
-        "random" => Advice::Random,
-        "normal" => Advice::Normal,
-        "out" => Advice::Out,
-        _ => return Err(PyValueError::new_err(format!("advice is '{advice}': give ahead, random, normal or out"))),
-    };
-    let far = of_array(address, 1)?;
-    let advised = far.region().advise(far.offset(address), bytes, advice);
-    advised.map_err(|error| PyValueError::new_err(error.to_string()))
-}
-
-/// Brings the pages that `bytes` at `address` are in.
-#[pyfunction]
-pub(crate) fn prefetch(py: Python<'_>, address: usize, bytes: usize) -> PyResult<()> {
-    let far = of_array(address, bytes)?;
-    let most = far.heap.far().local() / BRING_PART;
-    if bytes as u64 > most {
-        let (bytes, most) = (format_bytes(bytes as u64), format_bytes(most));
-        let message = format!("{bytes} are more than half of local memory: prefetch at most {most} at a time");
-        return Err(PyValueError::new_err(message));
-    }
-    let start = far.offset(address);
-    let bring = |at: usize| far.region().bring(start + at as u64, BRING_BYTES_MAX.min(bytes - at));
-    let brought = py.detach(|| (0..bytes).step_by(BRING_BYTES_MAX).try_for_each(bring));
-    brought.map_err(|error| of_paging(py, &error))
-}
-
-/// Copies far bytes to a buffer of as many.
-#[pyfunction]
-pub(crate) fn read(py: Python<'_>, from: PyBuffer<u8>, into: PyBuffer<u8>) -> PyResult<()> {
-    let bytes = same_length(&from, &into)?;
-    let address = from.buf_ptr().addr();
-    let far = of_array(address, bytes)?;
-    // SAFETY: the buffer has so many bytes, in one piece, and keeps them; that other threads leave them alone is for
-    // Python's code to see to, as with every array.
-    let into = unsafe { std::slice::from_raw_parts_mut(into.buf_ptr().cast::<u8>(), bytes) };
-    let done = py.detach(|| far.region().read(far.offset(address), into));
-    done.map_err(|error| of_paging(py, &error))
-}
-
-/// Copies a buffer to as many far bytes.
-#[pyfunction]
-pub(crate) fn write(py: Python<'_>, into: PyBuffer<u8>, from: PyBuffer<u8>) -> PyResult<()> {
-    let bytes = same_length(&from, &into)?;
-    let address = into.buf_ptr().addr();
-    let far = of_array(address, bytes)?;
-    // SAFETY: as in `read`.
-    let from = unsafe { std::slice::from_raw_parts(from.buf_ptr().cast::<u8>(), bytes) };
-    let done = py.detach(|| far.region().write(far.offset(address), from));
-    done.map_err(|error| of_paging(py, &error))
-}
-
-/// The bytes of two buffers, which can be copied from one to the other.
-fn same_length(from: &PyBuffer<u8>, into: &PyBuffer<u8>) -> PyResult<usize> {
-    let are_whole = from.is_c_contiguous() && into.is_c_contiguous();
-    if !are_whole || into.readonly() || from.len_bytes() != into.len_bytes() {
-        return Err(PyBufferError::new_err("two buffers of one length are needed, and the second to be writable"));
-    }
-    Ok(from.len_bytes())
 }

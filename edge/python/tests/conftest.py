@@ -34,12 +34,12 @@ def memory():
 class Node:
     """A `yonder node` of a test's own."""
 
-    def __init__(self, binary, memory="256MiB"):
-        command = [binary, "node", "--listen", "tcp://127.0.0.1:0", "--memory", memory]
+    def __init__(self, binary, memory="256MiB", scheme="tcp"):
+        command = [binary, "node", "--listen", f"{scheme}://127.0.0.1:0", "--memory", memory]
         self.process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         for line in self.process.stderr:
             if line.rstrip().endswith("Ctrl-C ends it"):
-                self.url = next(word.rstrip(";,") for word in line.split() if word.startswith("tcp://"))
+                self.url = next(word.rstrip(";,") for word in line.split() if word.startswith(scheme))
                 return
         raise RuntimeError("the node has ended")
 

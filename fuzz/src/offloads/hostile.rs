@@ -102,6 +102,7 @@ fn pairs(step: &mut Step<'_>) -> Vec<u8> {
         0 => kv::Request::Get { key: &key }.encode(),
         1 => kv::Request::Delete { key: &key }.encode(),
         2 => kv::Request::Stats.encode(),
+        3 => kv::Request::Keys { from: step.number() }.encode(),
         _ => kv::Request::Put { key: &key, value: &value, mode }.encode(),
     }
 }

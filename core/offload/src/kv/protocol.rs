@@ -2,8 +2,11 @@
 //!
 //! ```text
 //! request:  operation u32 | key bytes u32 | value bytes u32 | mode u32 | key | value
-//! answer:   outcome u32   | value bytes u32 | value, or the statistics
+//! answer:   outcome u32   | value bytes u32 | value, or the statistics, or next u64 | keys
+//! key:      key bytes u32 | key
 //! ```
+//!
+//! In a request for keys the key is the position, a u64. In the answer the value is the keys.
 
 use yonder_wire::PAYLOAD_BYTES_MAX;
 use zerocopy::little_endian::{U32, U64};
@@ -19,7 +22,13 @@ pub const PAIR_BYTES_MAX: usize = PAYLOAD_BYTES_MAX - size_of::<RawRequest>();
 /// Bytes of an answer before the value.
 pub(super) const ANSWER_HEAD_BYTES: usize = size_of::<RawAnswer>();
 
+/// Most bytes of keys in an answer, with their lengths: many keys, and no long message.
+pub(super) const KEYS_BYTES_MAX: usize = 16 << 10;
+/// Bytes of a key in an answer before the key.
+pub(super) const KEY_HEAD_BYTES: usize = size_of::<U32>();
+
 const _: () = assert!(ANSWER_HEAD_BYTES + PAIR_BYTES_MAX <= PAYLOAD_BYTES_MAX);
+const _: () = assert!(KEY_HEAD_BYTES + KEY_BYTES_MAX <= KEYS_BYTES_MAX, "an answer has room for a key");
 const _: () = assert!(ANSWER_HEAD_BYTES + size_of::<RawStats>() <= crate::ONCE_ANSWER_BYTES_MAX);
 
 /// What a client asks for.
@@ -46,6 +55,14 @@ pub enum Request<'a> {
     },
     /// How full the caller's table is: answered by [`Answer::Stats`].
     Stats,
+    /// Some keys of the caller's: answered by [`Answer::Keys`].
+    ///
+    /// Calls from 0 on, and then from where each answer ended, tell every key that is there all the time once. Keys
+    /// that come or go meanwhile may be among them.
+    Keys {
+        /// The position where the answer before ended, at first 0.
+        from: u64,
+    },
 }
 
 /// Whether a put needs a key to be there.
@@ -84,7 +101,18 @@ pub enum Answer<'a> {
     Deleted,
     /// How full the table is.
     Stats(Stats),
+    /// Some keys.
+    Keys {
+        /// Where the next answer begins, or 0 if there are no more.
+        next: u64,
+        /// The keys.
+        keys: Keys<'a>,
+    },
 }
+
+/// Keys as they lie in an answer.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Keys<'a>(&'a [u8]);
 
 /// How full a caller's table is.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug)]
@@ -137,16 +165,22 @@ const REPLACED: u32 = 3;
 const REFUSED: u32 = 4;
 const DELETED: u32 = 5;
 const STATS: u32 = 6;
+const KEYS: u32 = 7;
 
 impl<'a> Request<'a> {
     /// The arguments of a call.
     #[must_use]
     pub fn encode(&self) -> Vec<u8> {
+        let position;
         let (operation, key, value, mode): (u32, &[u8], &[u8], PutMode) = match *self {
             Self::Get { key } => (0, key, &[], PutMode::Always),
             Self::Put { key, value, mode } => (1, key, value, mode),
             Self::Delete { key } => (2, key, &[], PutMode::Always),
             Self::Stats => (3, &[], &[], PutMode::Always),
+            Self::Keys { from } => {
+                position = from.to_le_bytes();
+                (4, &position, &[], PutMode::Always)
+            }
         };
         let [key_bytes, value_bytes] = [key, value].map(length);
         let raw = RawRequest { operation: U32::new(operation), key_bytes, value_bytes, mode: U32::new(mode as u32) };
@@ -165,6 +199,9 @@ impl<'a> Request<'a> {
             (1, key, value) => Ok(Self::Put { key, value, mode: one_of(PUT_MODES, raw.mode)? }),
             (2, key, []) => Ok(Self::Delete { key }),
             (3, [], []) => Ok(Self::Stats),
+            (4, position, []) => {
+                Ok(Self::Keys { from: u64::from_le_bytes(position.try_into().map_err(|_| Malformed)?) })
+            }
             _ => Err(Malformed),
         }
     }
@@ -189,6 +226,12 @@ impl<'a> Answer<'a> {
                 let fields = [keys, pair_bytes, buckets, chained_slots, memory_bytes].map(U64::new);
                 into.extend(RawStats { fields }.as_bytes());
             }
+            Self::Keys { next, keys } => {
+                let raw = RawAnswer { outcome: U32::new(KEYS), value_bytes: length(keys.0) };
+                into.extend(raw.as_bytes());
+                into.extend(next.to_le_bytes());
+                into.extend(keys.0);
+            }
         }
     }
 
@@ -209,9 +252,50 @@ impl<'a> Answer<'a> {
                 let [keys, pair_bytes, buckets, chained_slots, memory_bytes] = raw.fields.map(U64::get);
                 Ok(Self::Stats(Stats { keys, pair_bytes, buckets, chained_slots, memory_bytes }))
             }
+            (KEYS, rest) => {
+                let (next, keys) = U64::ref_from_prefix(rest).map_err(|_| Malformed)?;
+                if raw.value_bytes != length(keys) {
+                    return Err(Malformed);
+                }
+                Ok(Self::Keys { next: next.get(), keys: Keys::decode(keys)? })
+            }
             _ => Err(Malformed),
         }
     }
+}
+
+impl<'a> Keys<'a> {
+    /// The keys in `packed`, which [`Keys::pack`] has made.
+    pub(super) fn decode(packed: &'a [u8]) -> Result<Self, Malformed> {
+        let mut rest = packed;
+        while !rest.is_empty() {
+            let (_, behind) = first_key(rest).ok_or(Malformed)?;
+            rest = behind;
+        }
+        Ok(Self(packed))
+    }
+
+    /// Appends a key to others.
+    pub(super) fn pack(key: &[u8], into: &mut Vec<u8>) {
+        into.extend(length(key).as_bytes());
+        into.extend(key);
+    }
+
+    /// One after another.
+    pub fn iter(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
+        let mut rest = self.0;
+        std::iter::from_fn(move || {
+            let (key, behind) = first_key(rest)?;
+            rest = behind;
+            Some(key)
+        })
+    }
+}
+
+/// The first of packed keys, and the others.
+fn first_key(packed: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (bytes, rest) = U32::ref_from_prefix(packed).ok()?;
+    rest.split_at_checked(bytes.get() as usize)
 }
 
 /// What precedes a value of `bytes` in an answer.

@@ -26,6 +26,13 @@ impl Table {
         if bucket < self.buckets { bucket } else { hash % power }
     }
 
+    /// How many of the lowest bits of their hashes the keys of a bucket have in common.
+    pub(super) fn depth_of(&self, bucket: u64) -> u32 {
+        let power = power_of(self.buckets);
+        let is_split = bucket >= power || bucket + power < self.buckets;
+        power.ilog2() + u32::from(is_split)
+    }
+
     pub(super) fn head_of(&self, bucket: u64) -> u64 {
         self.segments[(bucket / SEGMENT_SLOTS) as usize] + bucket % SEGMENT_SLOTS * SLOT_BYTES
     }
@@ -100,7 +107,7 @@ impl Table {
     }
 
     /// Entries of a bucket, and its chained slots.
-    fn read_chain(&self, bucket: u64, own: &mut Own<'_>) -> Result<(Vec<Entry>, Vec<u64>), ErrorCode> {
+    pub(super) fn read_chain(&self, bucket: u64, own: &mut Own<'_>) -> Result<(Vec<Entry>, Vec<u64>), ErrorCode> {
         let (mut entries, mut chained) = (Vec::new(), Vec::new());
         let mut slot = Slot::read(self.head_of(bucket), own)?;
         loop {

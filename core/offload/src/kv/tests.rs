@@ -128,14 +128,18 @@ proptest! {
     ) {
         let (key, value) = (&key[..], &value[..]);
         let puts = [PutMode::Always, PutMode::Create, PutMode::Update].map(|mode| Request::Put { key, value, mode });
-        for request in [Request::Get { key }, Request::Delete { key }, Request::Stats].iter().chain(&puts) {
+        let others = [Request::Get { key }, Request::Delete { key }, Request::Stats, Request::Keys { from: 1 << 60 }];
+        for request in others.iter().chain(&puts) {
             let bytes = request.encode();
             prop_assert_eq!(Request::decode(&bytes), Ok(*request));
             prop_assert_eq!(Request::decode(&bytes[..cut.index(bytes.len())]), Err(crate::Malformed));
         }
         let stats = Stats { keys: 1, pair_bytes: 2, buckets: 3, chained_slots: 4, memory_bytes: 5 };
         let puts = [PutOutcome::Created, PutOutcome::Replaced, PutOutcome::Refused].map(Answer::Put);
-        let others = [Answer::Value(value), Answer::Absent, Answer::Deleted, Answer::Stats(stats)];
+        let mut packed = Vec::new();
+        [key, value, key].iter().for_each(|key| Keys::pack(key, &mut packed));
+        let keys = Answer::Keys { next: 5, keys: Keys::decode(&packed).unwrap() };
+        let others = [Answer::Value(value), Answer::Absent, Answer::Deleted, Answer::Stats(stats), keys];
         for answer in puts.iter().chain(&others) {
             let mut bytes = Vec::new();
             answer.encode(&mut bytes);

@@ -12,17 +12,24 @@ in a file, or emulated. Its arrays are NumPy's own, and a page of one that is no
     with yonder.memory():                     # what NumPy, pandas or scikit-learn allocate here is far, too
         squares = numbers * numbers
 
+    fixed = yonder.seal(numbers)              # a copy that nobody can change, whose pages leave at no cost
+
 A touch waits for its page. If that cannot be had until the deadline, `read`, `write`, `prefetch` and `attempt` raise
 `PagingError`; a touch anywhere else ends the process with one line, never with wrong bytes. System calls do not fetch:
 use `tofile` and `readinto` of this package for files. Call `faulthandler.enable()` before `open`, or not at all.
+
+`Dictionary` is the other way to use a memory node: pairs that several processes share.
 """
 
 from yonder._arrays import advise, attempt, is_far, prefetch, read, readinto, tofile, write
-from yonder._memory import Memory, Stats, array, empty, full, memory, open, stats, zeros
-from yonder._yonder import PagingError, __version__
+from yonder._dictionary import Dictionary
+from yonder._memory import Memory, Stats, array, empty, full, memory, open, seal, stats, zeros
+from yonder._yonder import NodeError, PagingError, __version__
 
 __all__ = [
+    "Dictionary",
     "Memory",
+    "NodeError",
     "PagingError",
     "Stats",
     "__version__",
@@ -37,6 +44,7 @@ __all__ = [
     "prefetch",
     "read",
     "readinto",
+    "seal",
     "stats",
     "tofile",
     "write",

@@ -3,15 +3,16 @@
 import contextlib
 import math
 import operator
-from collections.abc import Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, Literal, NamedTuple, SupportsIndex
 
 import numpy
 import numpy.typing
 
 from yonder import _yonder
 
-Shape = int | tuple[int, ...]
+Shape = SupportsIndex | Sequence[SupportsIndex]
+Order = Literal["C", "F"]
 Size = int | str
 
 FAR_BYTES_MIN = "64KiB"
@@ -55,19 +56,19 @@ class Memory:
         self._far = far
 
     def empty(
-        self, shape: Shape, dtype: numpy.typing.DTypeLike = float, order: str = "C"
+        self, shape: Shape, dtype: numpy.typing.DTypeLike = float, order: Order = "C"
     ) -> numpy.ndarray[Any, Any]:
         """A far array with any content, as `numpy.empty`."""
         return self._take(shape, dtype, order, zeros=False)
 
     def zeros(
-        self, shape: Shape, dtype: numpy.typing.DTypeLike = float, order: str = "C"
+        self, shape: Shape, dtype: numpy.typing.DTypeLike = float, order: Order = "C"
     ) -> numpy.ndarray[Any, Any]:
         """A far array of zeros, as `numpy.zeros`. Its pages take no memory before they are written."""
         return self._take(shape, dtype, order, zeros=True)
 
     def full(
-        self, shape: Shape, value: Any, dtype: numpy.typing.DTypeLike = None, order: str = "C"
+        self, shape: Shape, value: Any, dtype: numpy.typing.DTypeLike | None = None, order: Order = "C"
     ) -> numpy.ndarray[Any, Any]:
         """A far array that is full of a value, as `numpy.full`."""
         made = self.empty(shape, numpy.asarray(value).dtype if dtype is None else dtype, order)
@@ -75,13 +76,29 @@ class Memory:
         return made
 
     def array(
-        self, values: numpy.typing.ArrayLike, dtype: numpy.typing.DTypeLike = None, order: str = "C"
+        self, values: numpy.typing.ArrayLike, dtype: numpy.typing.DTypeLike | None = None, order: Order = "C"
     ) -> numpy.ndarray[Any, Any]:
         """A far copy of an array, of a memory-mapped file, or of anything that NumPy makes an array of."""
         values = numpy.asarray(values)
         made = self.empty(values.shape, values.dtype if dtype is None else dtype, order)
         made[...] = values
         return made
+
+    def seal(self, values: numpy.typing.ArrayLike) -> numpy.ndarray[Any, Any]:
+        """A far copy of an array that is read-only for good: its flag `writeable` cannot be set.
+
+        The node has all of it when this returns, so its pages leave local memory without being compared or written. It
+        lies beside what `memory` bytes are for, and a process has room for some sixty. Raises `PagingError` if a page
+        cannot be had.
+        """
+        values = numpy.asarray(values)
+        _check_plain(values.dtype)
+        if not (values.flags.c_contiguous or values.flags.f_contiguous):
+            values = self.array(values)
+        # NumPy's own stubs do not know that it takes every buffer.
+        block: Any = self._far.seal(values.ravel(order="K").view(numpy.uint8))
+        order: Order = "C" if values.flags.c_contiguous else "F"
+        return numpy.ndarray(values.shape, values.dtype, buffer=block, order=order)
 
     def stats(self) -> Stats:
         """How full it is, and what it did."""
@@ -113,23 +130,27 @@ class Memory:
         return f"<{'closed ' if self.closed else ''}far memory on {self.url}>"
 
     def _take(
-        self, shape: Shape, dtype: numpy.typing.DTypeLike, order: str, *, zeros: bool
+        self, shape: Shape, dtype: numpy.typing.DTypeLike, order: Order, *, zeros: bool
     ) -> numpy.ndarray[Any, Any]:
         dtype = numpy.dtype(dtype)
-        if dtype.hasobject:
-            raise TypeError(f"objects cannot be far, and dtype {dtype} has some: give a dtype of plain values")
+        _check_plain(dtype)
         lengths = _lengths(shape)
         if any(length < 0 for length in lengths):
             raise ValueError(f"the shape {lengths} has a negative length: give lengths from 0 on")
-        block = self._far.take(math.prod(lengths) * dtype.itemsize, zeros=zeros)
+        block: Any = self._far.take(math.prod(lengths) * dtype.itemsize, zeros=zeros)
         return numpy.ndarray(lengths, dtype, buffer=block, order=order)
+
+
+def _check_plain(dtype: numpy.dtype[Any]) -> None:
+    if dtype.hasobject:
+        raise TypeError(f"objects cannot be far, and dtype {dtype} has some: give a dtype of plain values")
 
 
 def _lengths(shape: Shape) -> tuple[int, ...]:
     try:
-        return (operator.index(shape),)
+        return (operator.index(shape),)  # type: ignore[arg-type]
     except TypeError:
-        return tuple(operator.index(length) for length in shape)
+        return tuple(operator.index(length) for length in shape)  # type: ignore[union-attr]
 
 
 _open: list[Memory] = []
@@ -163,28 +184,33 @@ def default() -> Memory:
     return _open[-1]
 
 
-def empty(shape: Shape, dtype: numpy.typing.DTypeLike = float, order: str = "C") -> numpy.ndarray[Any, Any]:
+def empty(shape: Shape, dtype: numpy.typing.DTypeLike = float, order: Order = "C") -> numpy.ndarray[Any, Any]:
     """`Memory.empty` of the memory that was opened last."""
     return default().empty(shape, dtype, order)
 
 
-def zeros(shape: Shape, dtype: numpy.typing.DTypeLike = float, order: str = "C") -> numpy.ndarray[Any, Any]:
+def zeros(shape: Shape, dtype: numpy.typing.DTypeLike = float, order: Order = "C") -> numpy.ndarray[Any, Any]:
     """`Memory.zeros` of the memory that was opened last."""
     return default().zeros(shape, dtype, order)
 
 
 def full(
-    shape: Shape, value: Any, dtype: numpy.typing.DTypeLike = None, order: str = "C"
+    shape: Shape, value: Any, dtype: numpy.typing.DTypeLike | None = None, order: Order = "C"
 ) -> numpy.ndarray[Any, Any]:
     """`Memory.full` of the memory that was opened last."""
     return default().full(shape, value, dtype, order)
 
 
 def array(
-    values: numpy.typing.ArrayLike, dtype: numpy.typing.DTypeLike = None, order: str = "C"
+    values: numpy.typing.ArrayLike, dtype: numpy.typing.DTypeLike | None = None, order: Order = "C"
 ) -> numpy.ndarray[Any, Any]:
     """`Memory.array` of the memory that was opened last."""
     return default().array(values, dtype, order)
+
+
+def seal(values: numpy.typing.ArrayLike) -> numpy.ndarray[Any, Any]:
+    """`Memory.seal` of the memory that was opened last."""
+    return default().seal(values)
 
 
 def stats() -> Stats:
