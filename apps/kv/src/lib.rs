@@ -19,7 +19,7 @@ mod memory;
 
 pub use memory::ItemMemory;
 pub use server::{
-    BoundKv, ExtraStats, KvConfig, KvError, KvFrontend, KvHandler, KvReply, KvRequest, KvServer, Listen, Shutdown,
-    ShutdownCommand, UdpTrust, runtime_stats,
+    BoundKv, ExtraStats, KvAccess, KvConfig, KvError, KvFrontend, KvHandler, KvReply, KvRequest, KvServer, Listen,
+    Shutdown, ShutdownCommand, TlsClients, TlsFiles, UdpTrust, runtime_stats,
 };
 pub use store::{Store, StoreConfig};

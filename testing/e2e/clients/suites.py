@@ -1,7 +1,8 @@
 """Test suites that others wrote for memcached, against `yonder kv`: suites.py YONDER FOLDER.
 
 pymemcache's integration tests and those of gomemcache that need a server, of the releases that pip and go have now, and
-the calls of pylibmc. What they need is installed into FOLDER. What cannot be had is skipped, and the line says why.
+the calls of pylibmc, of spymemcached and of Rust's crate memcache. What they need is installed into FOLDER. What cannot
+be had is skipped, and the line says why.
 Exits with 1 if a suite fails.
 """
 
@@ -113,11 +114,44 @@ def gomemcache(yonder, folder):
     return (code, said) if f"--- PASS: {test}" in said else (code or 1, said)
 
 
+def spymemcached(yonder, folder):
+    sources = folder / "spymemcached"
+    shutil.rmtree(sources, ignore_errors=True)
+    sources.mkdir()
+    artifact = "net.spy:spymemcached:2.12.3"
+    plugin = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1"
+    command = ["mvn", "-B", "-q", f"{plugin}:get", f"-Dartifact={artifact}"]
+    needed(command, f"mvn dependency:get {artifact}", cwd=sources)
+    copy = ["mvn", "-B", "-q", f"{plugin}:copy", f"-Dartifact={artifact}", f"-DoutputDirectory={sources}"]
+    needed(copy, f"mvn dependency:copy {artifact}", cwd=sources)
+    (archive,) = sources.glob("*.jar")
+    with Server(yonder, "--listen", "127.0.0.1:0") as server:
+        address = server.address.rsplit(":", 1)
+        try:
+            return told(["java", "-cp", archive, HERE / "SpymemcachedAll.java", *address])
+        except OSError as error:
+            raise Skipped(f"java: {error}") from error
+
+
+def memcache(yonder, folder):
+    package = folder / "memcache"
+    (package / "src").mkdir(parents=True, exist_ok=True)
+    shutil.copy(HERE / "memcache" / "main.rs", package / "src")
+    manifest = (
+        '[package]\nname = "memcache-all"\nversion = "0.0.0"\nedition = "2021"\n[workspace]\n'
+        '[dependencies]\nmemcache = { version = "0.21", default-features = false }\n'
+    )
+    (package / "Cargo.toml").write_text(manifest)
+    needed(["cargo", "build", "--quiet"], "cargo build of the crate memcache", cwd=package)
+    with Server(yonder, "--listen", "127.0.0.1:0") as server:
+        return told([package / "target" / "debug" / "memcache-all", *server.address.rsplit(":", 1)])
+
+
 def main():
     yonder, folder = sys.argv[1], pathlib.Path(sys.argv[2]).absolute()
     folder.mkdir(parents=True, exist_ok=True)
     failed = []
-    for suite in (pymemcache, pylibmc, gomemcache):
+    for suite in (pymemcache, pylibmc, gomemcache, spymemcached, memcache):
         try:
             code, said = suite(yonder, folder)
         except Skipped as why:

@@ -203,6 +203,8 @@ pub enum StatsKind {
     Slabs,
     /// Item sizes, which are not tracked.
     Sizes,
+    /// The connections, one by one.
+    Connections,
     /// Times of commands that met no page which had to be fetched.
     Hits,
     /// Set the counters to zero.

@@ -7,6 +7,7 @@
 //! Neighbours: `server::session` feeds the parser, `store` executes [`Command`]s.
 
 mod command;
+mod login;
 pub(crate) mod meta;
 mod number;
 mod parser;
@@ -15,6 +16,7 @@ pub mod reply;
 mod tests;
 
 pub use command::{Answer, CasShown, Command, Direction, Exptime, KeyValue, Keys, StatsKind, WriteMode, WriteRefusal};
+pub use login::{LoginParser, LoginStep};
 pub use meta::{KeyForm, MetaArithmetic, MetaFlags, MetaRequest, MetaSetMode, MetaStep, MetaVerb};
 pub use number::parse_u64;
 pub use parser::{GET_LINE_BYTES_MAX, LINE_BYTES_MAX, Parsed, Parser, Step};

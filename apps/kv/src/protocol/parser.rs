@@ -37,6 +37,8 @@ pub enum Step {
     Version,
     /// `shutdown`.
     Shutdown,
+    /// `refresh_certs`.
+    RefreshCertificates,
     /// The command is answered with these bytes, which may be none. Errors arrive this way.
     Answer(&'static [u8]),
     /// `quit`.
@@ -304,6 +306,7 @@ fn parse_verb<'a>(line: &'a [u8], tokens: &Tokens<'a>) -> Result<Line<'a>, Refus
         b"verbosity" => parse_verbosity(tokens).map(Line::Whole),
         b"cache_memlimit" => parse_memory_limit(tokens).map(Line::Whole),
         b"shutdown" => parse_shutdown(tokens).map(Line::Whole),
+        b"refresh_certs" => Ok(Line::Whole(Step::RefreshCertificates)),
         b"version" => Ok(Line::Whole(Step::Version)),
         b"quit" => Ok(Line::Whole(Step::Quit)),
         // A browser that was led here must not get its headers executed.
@@ -412,6 +415,7 @@ fn parse_stats(tokens: &Tokens<'_>) -> Result<Step, Refusal> {
         b"items" => StatsKind::Items,
         b"slabs" => StatsKind::Slabs,
         b"sizes" => StatsKind::Sizes,
+        b"conns" => StatsKind::Connections,
         b"hits" => StatsKind::Hits,
         b"reset" => StatsKind::Reset,
         b"detail" => return Ok(Step::Answer(reply::STATS_DETAIL)),

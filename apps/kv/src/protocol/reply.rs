@@ -52,6 +52,18 @@ pub const BAD_DELTA: &[u8] = b"CLIENT_ERROR invalid numeric delta argument\r\n";
 pub const NON_NUMERIC: &[u8] = b"CLIENT_ERROR cannot increment or decrement non-numeric value\r\n";
 /// The line has no end within the limit. The connection ends after it.
 pub const LINE_TOO_LONG: &[u8] = b"CLIENT_ERROR line too long\r\n";
+/// The client has not said who it is.
+pub const UNAUTHENTICATED: &[u8] = b"CLIENT_ERROR unauthenticated\r\n";
+/// There is no such user with such a password.
+pub const AUTHENTICATION_FAILURE: &[u8] = b"CLIENT_ERROR authentication failure\r\n";
+/// What a client says of itself is not a user and a password.
+pub const BAD_CREDENTIALS: &[u8] = b"CLIENT_ERROR bad authentication token format\r\n";
+/// It is not followed by a line end.
+pub const BAD_TERMINATION: &[u8] = b"CLIENT_ERROR bad command line termination\r\n";
+/// There are no certificates that could be read again.
+pub const NO_TLS: &[u8] = b"Error TLS not enabled\r\n";
+/// There are, and they cannot be used: those from before still are.
+pub const BAD_CERTIFICATES: &[u8] = b"Error loading certificates, see the server's log\r\n";
 /// Clients may not end the server.
 pub const SHUTDOWN_REFUSED: &[u8] = b"ERROR: shutdown not enabled\r\n";
 /// There is no such way to end it.

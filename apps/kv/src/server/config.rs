@@ -7,6 +7,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use yonder_identity::IdentityError;
+
+use super::certificates::{TlsClients, TlsFiles};
 use super::connection;
 use crate::store::{StoreError, VALUE_BYTES_LIMIT};
 
@@ -80,6 +83,10 @@ pub struct KvConfig {
     pub open: bool,
     /// Which sources of datagrams are answered without limit.
     pub udp_trust: UdpTrust,
+    /// Who is let in, by lines `user:password`; all are if it is not given.
+    pub auth_file: Option<PathBuf>,
+    /// What TLS is spoken with, if it is.
+    pub tls: Option<TlsFiles>,
     /// Whether clients may end the server (`shutdown`).
     pub shutdown: ShutdownCommand,
     /// Whether it is known when items were accessed (`l` of `mg`, `la` of `me`): four bytes of local memory a slot.
@@ -136,6 +143,8 @@ impl KvConfig {
             udp: None,
             open: false,
             udp_trust: UdpTrust::Loopback,
+            auth_file: None,
+            tls: None,
             shutdown: ShutdownCommand::Refused,
             access_times: false,
             connections_max: 1024,
@@ -150,8 +159,18 @@ impl KvConfig {
     /// Whether a server may be started like this, as far as that can be told without trying.
     ///
     /// # Errors
-    /// If UDP would listen beyond loopback and that is not wanted, or buffers are too small for one client.
+    /// If UDP would listen beyond loopback and that is not wanted, or where clients are to show who they are, which a
+    /// datagram cannot; if TLS would be spoken at a socket in a folder, or buffers are too small for one client.
     pub fn check(&self) -> Result<(), KvError> {
+        if self.udp.is_some() && (self.auth_file.is_some() || self.tls.is_some()) {
+            return Err(KvError::UdpProvesNothing);
+        }
+        if let (Listen::Unix(_), Some(_)) = (&self.listen, &self.tls) {
+            return Err(KvError::TlsOfUnix);
+        }
+        if let Some(TlsFiles { client_authorities: None, clients: TlsClients::AreVerified, .. }) = &self.tls {
+            return Err(KvError::NoAuthorities);
+        }
         if let Some(address) = self.udp.filter(|address| !is_loopback(address.ip()) && !self.open) {
             return Err(KvError::UdpOpen { address });
         }
@@ -217,6 +236,43 @@ pub enum KvError {
         /// As configured.
         address: SocketAddr,
     },
+    /// A file with a secret cannot be read, or others can.
+    #[error(transparent)]
+    Secret(Box<IdentityError>),
+    /// The file of passwords says something else.
+    #[error(
+        "{path} does not say who is let in: {cause}; type --auth-file with a file of lines such as alice:secret",
+        path = .path.display()
+    )]
+    AuthFile {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        cause: String,
+    },
+    /// A file for TLS is not what it should be.
+    #[error("{path} is not {wanted}: {cause}; type {flag} with a file in PEM", path = .path.display())]
+    Tls {
+        /// The file.
+        path: PathBuf,
+        /// The flag that named it.
+        flag: &'static str,
+        /// What it should be.
+        wanted: &'static str,
+        /// What it is.
+        cause: String,
+    },
+    /// Clients are to show who they are, and datagrams cannot.
+    #[error("a datagram can neither be encrypted nor say a password: leave out --udp, or --auth-file and --tls-cert")]
+    UdpProvesNothing,
+    /// TLS where no network is.
+    #[error(
+        "TLS is for networks, not for a socket in a folder: type --listen with an address, or leave out --tls-cert"
+    )]
+    TlsOfUnix,
+    /// Clients are to show certificates of nobody.
+    #[error("--tls-verify wants to know whose certificates are good: type --tls-ca with a file in PEM")]
+    NoAuthorities,
     /// One client could not be served.
     #[error(
         "{bytes} bytes of buffers are too few for values of {value_bytes_max} bytes: type --buffers {mib}MiB or more",

@@ -6,18 +6,20 @@
 //! What it has allocated beyond [`FREE_BYTES`] is charged to the budget of all connections: input before it grows, a
 //! reply before it comes, everything else after each turn ([`Connection::settle`]).
 
-use std::io::{self, Read};
+use std::io;
 use std::net::Shutdown;
+use std::sync::Arc;
 
 use mio::event::{Event, Source};
 use yonder_units::Nanos;
 
 use super::budget::Charge;
 use super::buffers::{IDLE_BYTES_MAX, Input, Output};
+use super::channel::{Channel, UNFINISHED};
+use super::passwords::Passwords;
 use super::progress::Progress;
 use super::report::Traffic;
 use super::session::{Inquiry, Next, Session};
-use super::socket::Stream;
 use crate::protocol::{Command, Parser, reply};
 use crate::store::Execution;
 
@@ -50,6 +52,8 @@ pub(super) enum Fate {
     Again,
     /// It has no room for the input that comes next: it wants another turn once it does, or once that is refused.
     Starved,
+    /// It wants to be told which connections there are, and then another turn.
+    Lists,
     /// It wants this executed, and then another turn.
     Executes(Command),
     /// It is over.
@@ -61,12 +65,16 @@ enum Filled {
     Some,
     Nothing,
     NoRoom,
+    /// There may be more to be read at once.
+    Unfinished,
+    /// What was sent is not the TLS that is wanted.
+    Refused,
     Failed,
 }
 
 /// One client.
 pub(super) struct Connection {
-    socket: Stream,
+    socket: Channel,
     session: Session,
     readable: bool,
     /// The peer has shut down its side, so reads go on until they say so.
@@ -86,10 +94,15 @@ pub(super) struct Connection {
 }
 
 impl Connection {
-    pub(super) fn new(socket: Stream, value_bytes_max: usize, now: Nanos) -> Self {
+    /// A client of which nothing is known; it has to say one of the passwords, if there are any.
+    pub(super) fn new(socket: Channel, value_bytes_max: usize, passwords: Option<Arc<Passwords>>, now: Nanos) -> Self {
+        let mut session = Session::new(value_bytes_max, OUTPUT_BYTES_MAX, Input::default());
+        if let Some(passwords) = passwords {
+            session.ask_who_it_is(passwords);
+        }
         Self {
             socket,
-            session: Session::new(value_bytes_max, OUTPUT_BYTES_MAX, Input::default()),
+            session,
             readable: false,
             read_closed: false,
             executing: false,
@@ -124,7 +137,7 @@ impl Connection {
         if matches!(fate, Fate::Over) || self.flush(now, traffic).is_err() {
             Fate::Over
         } else if !self.is_over() {
-            if !self.executing && self.session.is_between_commands() {
+            if !self.executing && !self.is_stranger() && self.session.is_between_commands() {
                 self.progress.made(now);
             }
             fate
@@ -192,7 +205,35 @@ impl Connection {
     /// Whether it has begun something and not ended it, or has never asked for anything: if it is silent, it is no
     /// loss.
     pub(super) fn may_give_way(&self) -> bool {
-        !self.session.is_between_commands() || !self.progress.has_begun()
+        !self.session.is_between_commands() || !self.progress.has_begun() || self.is_stranger()
+    }
+
+    /// Whether the client has not shown yet what is asked of it: a handshake, or a password. Nothing that it does is
+    /// progress.
+    pub(super) fn is_stranger(&self) -> bool {
+        self.session.is_strange() || self.is_handshaking()
+    }
+
+    /// Whether the handshake of TLS is not over.
+    pub(super) fn is_handshaking(&self) -> bool {
+        self.socket.is_handshaking()
+    }
+
+    /// What `stats conns` says of it: its peer, and what it is doing.
+    pub(super) fn describe(&self) -> (String, &'static str) {
+        let state = match &self.session {
+            _ if self.executing => "conn_parse_cmd",
+            session if session.is_ended() => "conn_closing",
+            session if session.output.len() > 0 => "conn_mwrite",
+            session if !session.input.data().is_empty() => "conn_nread",
+            _ => "conn_read",
+        };
+        (self.socket.peer(), state)
+    }
+
+    /// Tells the client which connections there are.
+    pub(super) fn list(&mut self, connections: &[u8]) {
+        self.session.output.push(connections);
     }
 
     /// How long the client has got on with nothing, while the server has waited for nothing else.
@@ -224,6 +265,7 @@ impl Connection {
                     self.executing = true;
                     return Fate::Executes(command);
                 }
+                Next::List => return Fate::Lists,
                 Next::Turn => return Fate::Again,
                 Next::End => return Fate::Waits,
                 Next::Output => {
@@ -246,6 +288,11 @@ impl Connection {
                         Filled::Some => {}
                         Filled::Nothing => return Fate::Waits,
                         Filled::NoRoom => return Fate::Starved,
+                        Filled::Unfinished => return Fate::Again,
+                        Filled::Refused => {
+                            self.session.refuse();
+                            return Fate::Waits;
+                        }
                         Filled::Failed => return Fate::Over,
                     }
                 }
@@ -269,15 +316,17 @@ impl Connection {
                 }
                 Ok((read, asked)) => {
                     traffic.bytes_read += read as u64;
-                    if self.session.output.len() == 0 {
+                    if self.session.output.len() == 0 && !self.is_stranger() {
                         self.progress.moved(read, now);
                     }
                     // A short read has emptied the socket. Whatever comes later, its end included, is a new event.
-                    self.readable = read == asked || self.read_closed;
+                    self.readable = read == asked || self.read_closed || !self.socket.short_read_empties();
                     return Filled::Some;
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => self.readable = false,
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == UNFINISHED => return Filled::Unfinished,
+                Err(error) if error.kind() == io::ErrorKind::InvalidData => return Filled::Refused,
                 Err(_) => return Filled::Failed,
             }
         }
@@ -294,7 +343,7 @@ impl Connection {
         }
         let mut scratch = [0; 4096];
         for _ in 0..READS_MAX {
-            match self.socket.read(&mut scratch) {
+            match self.socket.discard(&mut scratch) {
                 Ok(read) => {
                     self.linger_bytes = self.linger_bytes.and_then(|left| left.checked_sub(read));
                     if read == 0 || self.linger_bytes.is_none() {
@@ -312,11 +361,20 @@ impl Connection {
     fn flush(&mut self, now: Nanos, traffic: &mut Traffic) -> io::Result<()> {
         let written = self.session.output.flush(&mut self.socket)?;
         traffic.bytes_written += written as u64;
-        self.progress.moved(written, now);
-        Ok(())
+        if !self.is_stranger() {
+            self.progress.moved(written, now);
+        }
+        if self.has_said_all() {
+            self.socket.end();
+        }
+        self.socket.send()
     }
 
     fn is_over(&self) -> bool {
+        self.has_said_all() && self.socket.is_sent()
+    }
+
+    fn has_said_all(&self) -> bool {
         !self.executing && self.session.is_ended() && self.session.output.len() == 0
     }
 }

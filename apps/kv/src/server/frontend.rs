@@ -3,10 +3,8 @@
 //!
 //! Everything here runs on the dispatcher thread and never blocks but in `wait`. Who has something to do stands in a
 //! queue, each client at most once; a turn is bounded, so no client keeps the others waiting. When accepting fails for
-//! want of file descriptors or memory, it pauses instead of spinning.
-//!
-//! When a connection needs memory that the others have, or a new one needs a place, the one that has been silent
-//! longest is closed if it has been for [`SILENT_NS`]; otherwise what is asked for is refused.
+//! want of file descriptors or memory, it pauses instead of spinning. Handshakes cost more than anything else that is
+//! done here, so few are begun or ended in a turn. Who gives way when something runs out is in `limits`.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,18 +16,20 @@ use mio::{Events, Interest, Poll, Token, Waker};
 use yonder::sched::{Activity, Done, Frontend, Outcome};
 use yonder_units::Nanos;
 
+use super::access::KvAccess;
 use super::budget::Budget;
+use super::buffers::Output;
+use super::channel::Channel;
 use super::connection::{Connection, Fate};
 use super::handler::{Client, Executed, KvReply, KvRequest, Work, WorkDone};
-use super::progress::SILENT_NS;
 use super::registry::{Key, Registry};
-use super::report::{Report, Traffic};
+use super::report::{self, Report, Traffic};
 use super::session::Inquiry;
 use super::socket::{Listener, Stream};
 use super::time::Time;
 use super::udp::{Listening, UdpPort};
 use super::{ExtraStats, Shutdown, ShutdownCommand};
-use crate::protocol::{Command, reply};
+use crate::protocol::reply;
 
 const EVENTS_MAX: usize = 1024;
 /// Connections accepted in one turn.
@@ -42,10 +42,10 @@ const CRAWL_PERIOD_NS: Nanos = 25_000_000;
 const CRAWL_SLOTS_MAX: usize = 1 << 12;
 /// How long clients get to take their last replies when the server ends.
 const STOP_GRACE_NS: Nanos = 1_000_000_000;
-/// How long none is looked for after no silent connection was found, so that refusing is cheap.
-const SILENT_PAUSE_NS: Nanos = 10_000_000;
-/// How often connections that are idle for too long are looked for, at least.
-const IDLE_PERIOD_NS: Nanos = 1_000_000_000;
+/// Connections that `stats conns` lists.
+const CONNECTIONS_LISTED_MAX: usize = 1024;
+/// Handshakes that get on in one turn.
+const HANDSHAKES_PER_TURN_MAX: usize = 8;
 
 const LISTENER: Token = Token(usize::MAX);
 const DATAGRAMS: Token = Token(usize::MAX - 1);
@@ -53,24 +53,25 @@ pub(super) const WAKER: Token = Token(usize::MAX - 2);
 
 /// The dispatcher's sockets and clients.
 pub struct KvFrontend {
-    poll: Poll,
+    pub(super) poll: Poll,
     events: Events,
     waker: Arc<Waker>,
     listener: Option<Listener>,
     acceptable: bool,
-    accept_from: Nanos,
+    pub(super) accept_from: Nanos,
     /// When a silent connection may be closed in favour of a new one, or for its memory: not before.
-    place_from: Nanos,
-    memory_from: Nanos,
-    idle_from: Nanos,
-    connections: Registry<Connection>,
+    pub(super) place_from: Nanos,
+    pub(super) memory_from: Nanos,
+    pub(super) idle_from: Nanos,
+    pub(super) connections: Registry<Connection>,
     ready: VecDeque<Key>,
     udp: Option<UdpPort>,
-    report: Report,
-    traffic: Traffic,
+    pub(super) report: Report,
+    pub(super) access: KvAccess,
+    pub(super) traffic: Traffic,
     shutdown: Shutdown,
     stop_by: Option<Nanos>,
-    time: Time,
+    pub(super) time: Time,
     crawl_from: Nanos,
     crawling: bool,
     had_room: bool,
@@ -113,6 +114,7 @@ impl KvFrontend {
             connections: Registry::new(),
             ready: VecDeque::new(),
             udp,
+            access: report.access.clone(),
             report,
             traffic,
             shutdown,
@@ -183,13 +185,23 @@ impl KvFrontend {
     fn admit_client(&mut self, mut socket: Stream) {
         if self.connections.len() >= self.report.config.connections_max && !self.make_place() {
             self.traffic.connections_rejected += 1;
-            // Best effort: the client learns the reason if its socket takes the line at once.
-            let _ = io::Write::write(&mut socket, reply::TOO_MANY_CONNECTIONS);
+            if self.access.certificates.is_none() {
+                // Best effort: the client learns the reason if its socket takes the line at once.
+                let _ = io::Write::write(&mut socket, reply::TOO_MANY_CONNECTIONS);
+            }
             return;
         }
         // Replies are whole when they are sent.
         socket.set_nodelay();
-        let connection = Connection::new(socket, self.report.config.value_bytes_max, self.time.now);
+        let channel = match &self.access.certificates {
+            None => Channel::plain(socket),
+            Some(certificates) => match certificates.connection() {
+                Some(connection) => Channel::secured(socket, connection),
+                None => return,
+            },
+        };
+        let (value_bytes_max, passwords) = (self.report.config.value_bytes_max, self.access.passwords.clone());
+        let connection = Connection::new(channel, value_bytes_max, passwords, self.time.now);
         let key = self.connections.insert(connection);
         let Some(connection) = self.connections.get_mut(key) else { return };
         let interest = Interest::READABLE | Interest::WRITABLE;
@@ -221,6 +233,7 @@ impl KvFrontend {
 
     fn serve_connections(&mut self, room: &mut usize, admit: &mut dyn FnMut(KvRequest)) -> Activity {
         let mut activity = Activity::Idle;
+        let mut handshakes = 0;
         // Those that queue up again meanwhile wait for the next call.
         for _ in 0..self.ready.len() {
             if *room == 0 {
@@ -229,9 +242,17 @@ impl KvFrontend {
             let Some(key) = self.ready.pop_front() else { break };
             let Some(connection) = self.connections.get_mut(key) else { continue };
             activity = Activity::Busy;
+            if connection.is_handshaking() {
+                handshakes += 1;
+                if handshakes > HANDSHAKES_PER_TURN_MAX {
+                    self.ready.push_back(key);
+                    continue;
+                }
+            }
             connection.queued = false;
             let (report, time, shutdown) = (&self.report, &self.time, &self.shutdown);
             let fate = connection.turn(time.now, &mut self.traffic, &mut |inquiry, output, traffic| match inquiry {
+                Inquiry::RefreshCertificates => output.push(report.refresh_certificates()),
                 Inquiry::Stats(kind) => report.answer(kind, traffic, time.uptime_s(), time.now_s(), output),
                 Inquiry::Shutdown if report.config.shutdown == ShutdownCommand::Obeyed => shutdown.request(),
                 Inquiry::Shutdown => output.push(reply::SHUTDOWN_REFUSED),
@@ -255,6 +276,7 @@ impl KvFrontend {
                 // It does not take replies that there is no room for.
                 _ if !has_room => self.refuse(key),
                 Fate::Waits => {}
+                Fate::Lists => self.list(key),
                 Fate::Again => self.enqueue(key),
             }
         }
@@ -284,118 +306,27 @@ impl KvFrontend {
         }
     }
 
-    fn enqueue(&mut self, key: Key) {
+    /// Tells a client which connections there are.
+    fn list(&mut self, key: Key) {
+        let mut lines = Output::default();
+        let listener = self.report.list_listener(&mut lines);
+        for (other, connection) in self.connections.iter().take(CONNECTIONS_LISTED_MAX) {
+            let (peer, state) = connection.describe();
+            let silent_s = connection.silent_ns(self.time.now) / 1_000_000_000;
+            let state = if other == key { "conn_parse_cmd" } else { state };
+            report::connection(&mut lines, other.slot(), &peer, &listener, state, silent_s);
+        }
+        lines.push(reply::END);
+        if let Some(connection) = self.connections.get_mut(key) {
+            connection.list(&lines.take());
+        }
+        self.enqueue(key);
+    }
+
+    pub(super) fn enqueue(&mut self, key: Key) {
         if let Some(connection) = self.connections.get_mut(key) {
             enqueue(&mut self.ready, key, connection);
         }
-    }
-
-    /// Charges a connection for what it has and needs, and closes others that are silent until there is room for that.
-    /// Returns whether there is.
-    fn make_room(&mut self, key: Key) -> bool {
-        loop {
-            let Some(connection) = self.connections.get_mut(key) else { return true };
-            if connection.settle(&mut self.traffic) {
-                return true;
-            }
-            if !self.free_memory(Some(key)) {
-                return false;
-            }
-        }
-    }
-
-    /// Closes the connection, other than `keeps`, that has held memory in silence for longest, if one has for too long.
-    /// Returns whether it did.
-    fn free_memory(&mut self, keeps: Option<Key>) -> bool {
-        if self.time.now < self.memory_from {
-            return false;
-        }
-        match self.longest_silent(|other, connection| Some(other) != keeps && connection.is_charged()) {
-            Some(silent) => {
-                self.kick(silent);
-                true
-            }
-            None => {
-                self.memory_from = self.time.now + SILENT_PAUSE_NS;
-                false
-            }
-        }
-    }
-
-    /// There is no room for a command: what is to be executed instead, if anything.
-    fn shed(&mut self, key: Key, command: Command) -> Option<Command> {
-        self.traffic.buffer_refusals += 1;
-        let instead = self.connections.get_mut(key)?.shed(command);
-        if instead.is_none() {
-            self.enqueue(key);
-        }
-        instead
-    }
-
-    /// Closes a connection that is silent half way, or has never said a thing, in favour of a new one. Returns whether
-    /// there is a place.
-    fn make_place(&mut self) -> bool {
-        if self.time.now < self.place_from {
-            return false;
-        }
-        match self.longest_silent(|_, connection| connection.may_give_way()) {
-            Some(silent) => self.kick(silent),
-            None => self.place_from = self.time.now + SILENT_PAUSE_NS,
-        }
-        self.connections.len() < self.report.config.connections_max
-    }
-
-    fn longest_silent(&self, among: impl Fn(Key, &Connection) -> bool) -> Option<Key> {
-        let among = self.connections.iter().filter(|(key, connection)| among(*key, connection));
-        let silent = among.map(|(key, connection)| (connection.silent_ns(self.time.now), key));
-        silent
-            .filter(|(silent_ns, _)| *silent_ns >= SILENT_NS)
-            .max_by_key(|(silent_ns, _)| *silent_ns)
-            .map(|(_, key)| key)
-    }
-
-    fn kick(&mut self, silent: Key) {
-        self.traffic.silent_kicks += 1;
-        self.close(silent);
-    }
-
-    /// Refuses the command for which there is no room; the connection goes on if the protocol allows that.
-    fn refuse_input(&mut self, key: Key) {
-        self.traffic.buffer_refusals += 1;
-        if let Some(connection) = self.connections.get_mut(key) {
-            connection.refuse_input();
-        }
-    }
-
-    /// Ends a connection for which there is no room.
-    fn refuse(&mut self, key: Key) {
-        self.traffic.buffer_refusals += 1;
-        self.close(key);
-    }
-
-    /// Ends the connections that have been silent for longer than they may.
-    fn close_idle(&mut self) {
-        let Some(timeout) = self.report.config.idle_timeout else { return };
-        if self.time.now < self.idle_from {
-            return;
-        }
-        let timeout_ns = u64::try_from(timeout.as_nanos()).unwrap_or(u64::MAX);
-        self.idle_from = self.time.now + (timeout_ns / 4).min(IDLE_PERIOD_NS);
-        let now = self.time.now;
-        let idle = self.connections.iter().filter(|(_, connection)| connection.silent_ns(now) >= timeout_ns);
-        let idle: Vec<Key> = idle.map(|(key, _)| key).collect();
-        self.traffic.idle_kicks += idle.len() as u64;
-        idle.into_iter().for_each(|key| self.close(key));
-    }
-
-    fn close(&mut self, key: Key) {
-        let Some(mut connection) = self.connections.remove(key) else { return };
-        // Closing the socket ends its registration as well, should this fail.
-        let _ = self.poll.registry().deregister(connection.source());
-        self.traffic.buffers.release(connection.into_charge());
-        self.traffic.connections = self.connections.len() as u64;
-        // A file descriptor is free again.
-        self.accept_from = 0;
     }
 
     /// Once the server was told to end: takes nothing new, and drops who does not take replies in time.

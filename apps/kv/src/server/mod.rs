@@ -5,22 +5,27 @@
 //! the scheduler. The front end never touches far memory: what needs the store becomes a [`KvRequest`], and what does
 //! not is answered on the spot. Replies are sent by the dispatcher, so workers never wait for a socket.
 //!
-//! Clients prove nothing, so none of them is trusted with memory or with answers: what all connections, datagrams and
-//! requests under way have allocated has a `budget`. A request for which there is no room is answered with an error,
-//! and what those hold that make no `progress` is taken from them. What is sent to an address that a datagram claims to
-//! come from has an `allowance`.
+//! Clients prove nothing unless they are asked to ([`KvAccess`]: passwords, certificates), so none of them is trusted
+//! with memory or with answers: what all connections, datagrams and requests under way have allocated has a `budget`. A
+//! request for which there is no room is answered with an error, and what those hold that make no `progress` is taken
+//! from them. What is sent to an address that a datagram claims to come from has an `allowance`.
 //!
-//! Parts: `session` is a client without its socket, `connection` with one of `socket`, `udp` the datagrams, `frontend`
-//! the loop around them, `report` the answers to `stats`.
+//! Parts: `session` is a client without its socket, `connection` with one, which is a `channel` over a `socket`, `udp`
+//! the datagrams, `frontend` the loop around them, `limits` who gives way, `report` the answers to `stats`.
 
+mod access;
 mod allowance;
 mod budget;
 mod buffers;
+mod certificates;
+mod channel;
 mod config;
 mod connection;
 mod frontend;
 mod handler;
 mod hits;
+mod limits;
+mod passwords;
 mod progress;
 mod registry;
 mod report;
@@ -38,7 +43,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use mio::net::UdpSocket;
 use mio::{Poll, Waker};
 
+pub use self::access::KvAccess;
 use self::budget::Budget;
+pub use self::certificates::{TlsClients, TlsFiles};
 pub use self::config::{KvConfig, KvError, Listen, ShutdownCommand, UdpTrust};
 pub use self::frontend::KvFrontend;
 use self::frontend::{Sockets, WAKER};
@@ -71,6 +78,7 @@ impl Shutdown {
 /// The addresses of a server, which has no memory yet: what rights they took may be given up before that is opened.
 pub struct BoundKv {
     config: KvConfig,
+    access: KvAccess,
     sockets: Sockets,
 }
 
@@ -78,8 +86,17 @@ impl BoundKv {
     /// Binds the addresses. Makes no threads.
     ///
     /// # Errors
-    /// If the configuration is refused ([`KvConfig::check`]), or an address is taken or not ours.
+    /// Of [`KvAccess::open`] and [`BoundKv::bind_with`].
     pub fn bind(config: KvConfig) -> Result<Self, KvError> {
+        let access = KvAccess::open(&config)?;
+        Self::bind_with(config, access)
+    }
+
+    /// The same with files that were read before, perhaps as another user.
+    ///
+    /// # Errors
+    /// If the configuration is refused ([`KvConfig::check`]), or an address is taken or not ours.
+    pub fn bind_with(config: KvConfig, access: KvAccess) -> Result<Self, KvError> {
         config.check()?;
         let poll = Poll::new()?;
         let waker = Arc::new(Waker::new(poll.registry(), WAKER)?);
@@ -89,7 +106,7 @@ impl BoundKv {
         let datagrams = config.udp.map(bind).transpose()?;
         let udp = datagrams.as_ref().map(UdpSocket::local_addr).transpose()?;
         let config = KvConfig { listen: listener.listen()?, udp, ..config };
-        Ok(Self { config, sockets: Sockets { poll, waker, listener, udp: datagrams } })
+        Ok(Self { config, access, sockets: Sockets { poll, waker, listener, udp: datagrams } })
     }
 
     /// Lays the store out over the whole of `memory`.
@@ -97,7 +114,7 @@ impl BoundKv {
     /// # Errors
     /// If the memory is too small for the item size.
     pub fn with_memory<M: ItemMemory>(self, memory: M) -> Result<KvServer<M>, KvError> {
-        let Self { config, sockets } = self;
+        let Self { config, access, sockets } = self;
         let (listen, udp) = (config.listen.clone(), config.udp);
         let memory_bytes = memory.bytes();
         let store_config = StoreConfig {
@@ -108,7 +125,7 @@ impl BoundKv {
         };
         let store = Arc::new(Store::new(memory, store_config)?);
         let shutdown = Shutdown { requested: Arc::default(), waker: Arc::clone(&sockets.waker) };
-        let report = Report { store: Arc::clone(&store) as _, config, memory_bytes, extra: None };
+        let report = Report { store: Arc::clone(&store) as _, config, access, memory_bytes, extra: None };
         let started_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
         let buffers = Budget::new(report.config.buffer_bytes());
         let frontend = KvFrontend::new(sockets, report, shutdown.clone(), started_s, buffers.clone())?;

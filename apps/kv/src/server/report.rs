@@ -10,7 +10,8 @@ use super::budget::Budget;
 use super::buffers::Output;
 use super::hits::HitTimes;
 use super::session::VERSION;
-use super::{ExtraStats, KvConfig, Listen};
+use super::socket::tcp_name;
+use super::{ExtraStats, KvAccess, KvConfig, Listen, ShutdownCommand, TlsClients};
 use crate::memory::ItemMemory;
 use crate::protocol::{StatsKind, reply};
 use crate::store::Store;
@@ -92,6 +93,7 @@ impl Traffic {
 pub(super) struct Report {
     pub(super) store: Arc<dyn StoreStats>,
     pub(super) config: KvConfig,
+    pub(super) access: KvAccess,
     pub(super) memory_bytes: u64,
     pub(super) extra: Option<ExtraStats>,
 }
@@ -112,10 +114,13 @@ impl Report {
             StatsKind::Items => self.store.items().iter().for_each(|(name, value)| line(output, name, value)),
             StatsKind::Slabs => self.store.slabs().iter().for_each(|(name, value)| line(output, name, value)),
             StatsKind::Sizes => line(output, "sizes_status", "disabled"),
+            // Whoever knows the connections lists them.
+            StatsKind::Connections => {}
             StatsKind::Hits => traffic.hits.counts().for_each(|(nanos, count)| line(output, &nanos.to_string(), count)),
             StatsKind::Reset => {
                 self.store.reset();
                 traffic.reset();
+                self.access.passwords.iter().for_each(|passwords| passwords.reset());
                 return output.push(reply::RESET);
             }
         }
@@ -143,7 +148,11 @@ impl Report {
         line(output, "udp_datagrams_dropped", traffic.datagrams_dropped);
         line(output, "udp_answers_withheld", traffic.answers_withheld);
         line(output, "request_hits", traffic.hits.total());
+        let (attempts, failures) = self.access.passwords.as_ref().map_or((0, 0), |passwords| passwords.counts());
+        line(output, "auth_cmds", attempts);
+        line(output, "auth_errors", failures);
         line(output, "accepting_conns", 1);
+        line(output, "listen_disabled_num", 0);
         line(output, "threads", self.config.threads);
         for (name, value) in self.store.general() {
             line(output, name, value);
@@ -155,6 +164,29 @@ impl Report {
                 line(output, &name, value);
             }
         }
+    }
+
+    /// Reads certificates again. Returns the answer.
+    pub(super) fn refresh_certificates(&self) -> &'static [u8] {
+        match self.access.certificates.as_ref().map(|certificates| certificates.reload()) {
+            None => reply::NO_TLS,
+            Some(Ok(())) => reply::OK,
+            Some(Err(error)) => {
+                tracing::warn!(%error, "the certificates from before stay");
+                reply::BAD_CERTIFICATES
+            }
+        }
+    }
+
+    /// Lists what listens, as `stats conns` does. Returns its address.
+    pub(super) fn list_listener(&self, output: &mut Output) -> String {
+        let address = match &self.config.listen {
+            Listen::Tcp(address) => tcp_name(address),
+            Listen::Unix(path) => format!("unix:{}", path.display()),
+        };
+        line(output, "listener:addr", &address);
+        line(output, "listener:state", "conn_listening");
+        address
     }
 
     fn settings(&self, output: &mut Output) {
@@ -171,16 +203,62 @@ impl Report {
             Listen::Unix(path) => line(output, "domain_socket", path.display()),
             Listen::Tcp(_) => line(output, "domain_socket", "NULL"),
         }
+        line(output, "shutdown_command", yes_if(self.config.shutdown == ShutdownCommand::Obeyed));
         line(output, "growth_factor", "1.25");
         line(output, "num_threads", self.config.threads);
+        line(output, "detail_enabled", "no");
         line(output, "cas_enabled", "yes");
+        line(output, "binding_protocol", "ascii");
+        line(output, "auth_enabled_sasl", "no");
+        match &self.config.auth_file {
+            Some(path) => line(output, "auth_enabled_ascii", path.display()),
+            None => line(output, "auth_enabled_ascii", "no"),
+        }
         line(output, "item_size_max", self.config.value_bytes_max);
         line(output, "buffer_bytes_max", self.config.buffer_bytes());
         line(output, "idle_timeout", self.config.idle_timeout.map_or(0, |time| time.as_secs()));
         line(output, "maxconns_fast", "yes");
         line(output, "slab_reassign", "yes");
+        line(output, "lru_crawler", "yes");
         line(output, "flush_enabled", "yes");
+        line(output, "dump_enabled", "no");
+        line(output, "hash_algorithm", "xxh3");
+        line(output, "lru_maintainer_thread", "no");
+        line(output, "track_sizes", "no");
+        self.tls_settings(output);
     }
+
+    fn tls_settings(&self, output: &mut Output) {
+        line(output, "ssl_enabled", yes_if(self.config.tls.is_some()));
+        let Some(tls) = &self.config.tls else { return };
+        line(output, "ssl_chain_cert", tls.cert.display());
+        line(output, "ssl_key", tls.key.display());
+        // memcached's numbers: 0 asks for none, 1 for one that may be missing, 2 for one.
+        let verified = match (&tls.client_authorities, tls.clients) {
+            (None, _) => 0,
+            (Some(_), TlsClients::MayBeUnknown) => 1,
+            (Some(_), TlsClients::AreVerified) => 2,
+        };
+        line(output, "ssl_verify_mode", verified);
+        match &tls.client_authorities {
+            Some(path) => line(output, "ssl_ca_cert", path.display()),
+            None => line(output, "ssl_ca_cert", "NULL"),
+        }
+        line(output, "ssl_session_cache", "no");
+        line(output, "ssl_min_version", "tlsv1.3");
+    }
+}
+
+/// One connection of `stats conns`.
+pub(super) fn connection(output: &mut Output, number: usize, peer: &str, listener: &str, state: &str, silent_s: u64) {
+    line(output, &format!("{number}:addr"), peer);
+    line(output, &format!("{number}:listen_addr"), listener);
+    line(output, &format!("{number}:state"), state);
+    line(output, &format!("{number}:secs_since_last_cmd"), silent_s);
+}
+
+fn yes_if(enabled: bool) -> &'static str {
+    if enabled { "yes" } else { "no" }
 }
 
 /// What the runtime below a server counts: of paging, and of what was predicted.

@@ -6,8 +6,11 @@
 //! the command that is being executed included; when there is no room for more input, the command that needs it is
 //! refused.
 
+use std::sync::Arc;
+
 use super::buffers::{Input, Output};
-use crate::protocol::{Command, Parser, StatsKind, Step};
+use super::passwords::Passwords;
+use crate::protocol::{Command, LoginParser, LoginStep, Parser, StatsKind, Step, reply};
 
 /// What the server calls itself. Clients look at the leading numbers for what they may use.
 pub(super) const VERSION: &str = concat!("1.6.18-yonder-", env!("CARGO_PKG_VERSION"));
@@ -21,6 +24,8 @@ const INLINE_COMMANDS_MAX: usize = 64;
 pub(super) enum Inquiry {
     /// `stats`.
     Stats(StatsKind),
+    /// `refresh_certs`.
+    RefreshCertificates,
     /// `shutdown`.
     Shutdown,
 }
@@ -35,12 +40,20 @@ pub(super) enum Next {
         /// As [`Step::NeedMore`] says.
         bytes: usize,
     },
+    /// The connections are to be listed: a session knows none but its own.
+    List,
     /// Output must be sent first.
     Output,
     /// It has more to do, but others first.
     Turn,
     /// Nothing more, once the output is sent.
     End,
+}
+
+/// A client that has not said who it is.
+struct Stranger {
+    parser: LoginParser,
+    passwords: Arc<Passwords>,
 }
 
 /// Whether more input may come.
@@ -58,6 +71,8 @@ enum Phase {
 /// One client's conversation.
 pub(super) struct Session {
     parser: Parser,
+    /// Until it is let in, if anything is asked of it.
+    stranger: Option<Stranger>,
     pub(super) input: Input,
     pub(super) output: Output,
     output_bytes_max: usize,
@@ -74,6 +89,7 @@ impl Session {
     pub(super) fn new(value_bytes_max: usize, output_bytes_max: usize, input: Input) -> Self {
         Self {
             parser: Parser::new(value_bytes_max),
+            stranger: None,
             input,
             output: Output::default(),
             output_bytes_max,
@@ -82,6 +98,16 @@ impl Session {
             refused_input: false,
             phase: Phase::Open,
         }
+    }
+
+    /// Nothing is done for the client until it has said one of these.
+    pub(super) fn ask_who_it_is(&mut self, passwords: Arc<Passwords>) {
+        self.stranger = Some(Stranger { parser: LoginParser::default(), passwords });
+    }
+
+    /// Whether the client has still to say who it is.
+    pub(super) fn is_strange(&self) -> bool {
+        self.stranger.is_some()
     }
 
     /// What to do next, when nothing is being executed. `ask` is answered at once.
@@ -103,7 +129,9 @@ impl Session {
                 }
                 Step::NeedMore { .. } if self.phase == Phase::HalfClosed => self.end(),
                 Step::NeedMore { bytes } => return Next::Input { bytes },
+                Step::Stats(StatsKind::Connections) => return Next::List,
                 Step::Stats(kind) => ask(Inquiry::Stats(kind), &mut self.output),
+                Step::RefreshCertificates => ask(Inquiry::RefreshCertificates, &mut self.output),
                 Step::Shutdown => ask(Inquiry::Shutdown, &mut self.output),
                 Step::Version => self.output.push(VERSION_REPLY),
                 Step::Answer(bytes) => self.output.push(bytes),
@@ -118,6 +146,22 @@ impl Session {
     }
 
     fn parse(&mut self) -> Step {
+        if let Some(stranger) = &mut self.stranger {
+            let (consumed, step) = stranger.parser.step(self.input.data());
+            let step = match step {
+                LoginStep::NeedMore { .. } if self.refused_input => Step::Close(reply::NO_ROOM_FOR_LINE),
+                LoginStep::NeedMore { bytes } => Step::NeedMore { bytes },
+                LoginStep::Answer(answer) => Step::Answer(answer),
+                LoginStep::Close(answer) => Step::Close(answer),
+                LoginStep::Credentials { user, password } if stranger.passwords.accept(user, password) => {
+                    self.stranger = None;
+                    Step::Answer(reply::STORED)
+                }
+                LoginStep::Credentials { .. } => Step::Answer(reply::AUTHENTICATION_FAILURE),
+            };
+            self.input.consume(consumed);
+            return step;
+        }
         let mut parsed = self.parser.step(self.input.data());
         if self.refused_input && matches!(parsed.step, Step::NeedMore { .. }) {
             parsed = self.parser.refuse(self.input.data());
@@ -159,6 +203,11 @@ impl Session {
         if self.phase == Phase::Open {
             self.phase = Phase::HalfClosed;
         }
+    }
+
+    /// What the client sends cannot be understood.
+    pub(super) fn refuse(&mut self) {
+        self.phase = Phase::Refused;
     }
 
     /// Nothing more is read or executed.

@@ -3,8 +3,8 @@
 //! A path is the listener's: one that is left over, at which nobody listens, is replaced, and it is gone when the
 //! listener is, unless another has taken it since.
 
-use std::io::{self, Read, Write};
-use std::net::Shutdown;
+use std::io::{self, IoSlice, Read, Write};
+use std::net::{Shutdown, SocketAddr};
 
 use mio::event::Source;
 use mio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
@@ -87,6 +87,14 @@ impl Stream {
         }
     }
 
+    /// Who is at the other end: a program of this machine has no address.
+    pub(super) fn peer(&self) -> String {
+        match self {
+            Self::Tcp(socket) => socket.peer_addr().map_or_else(|_| "tcp".to_owned(), |peer| tcp_name(&peer)),
+            Self::Unix(_) => "unix".to_owned(),
+        }
+    }
+
     /// What is registered with a poll.
     pub(super) fn source(&mut self) -> &mut dyn Source {
         match self {
@@ -94,6 +102,11 @@ impl Stream {
             Self::Unix(socket) => socket,
         }
     }
+}
+
+/// An address as memcached writes it.
+pub(super) fn tcp_name(address: &SocketAddr) -> String {
+    format!("{}:{address}", if address.is_ipv6() { "tcp6" } else { "tcp" })
 }
 
 impl Read for Stream {
@@ -110,6 +123,13 @@ impl Write for Stream {
         match self {
             Self::Tcp(socket) => socket.write(from),
             Self::Unix(socket) => socket.write(from),
+        }
+    }
+
+    fn write_vectored(&mut self, from: &[IoSlice<'_>]) -> io::Result<usize> {
+        match self {
+            Self::Tcp(socket) => socket.write_vectored(from),
+            Self::Unix(socket) => socket.write_vectored(from),
         }
     }
 

@@ -166,6 +166,8 @@ impl UdpPort {
             let Some(exchange) = self.exchanges.get_mut(key) else { continue };
             let next = exchange.session.next(&mut |inquiry, output| match inquiry {
                 Inquiry::Stats(kind) => describe(kind, output, traffic),
+                // UDP and TLS exclude one another.
+                Inquiry::RefreshCertificates => output.push(reply::NO_TLS),
                 // Anybody may have sent it.
                 Inquiry::Shutdown => output.push(reply::SHUTDOWN_REFUSED),
             });
@@ -176,6 +178,8 @@ impl UdpPort {
             match next {
                 Next::Execute(command) => return Some((key, command)),
                 Next::Turn => self.ready.push_back(key),
+                // Whoever asks may get no more than that they asked.
+                Next::List => self.end_with(key, Some(reply::ERROR), traffic),
                 Next::End | Next::Input { .. } => self.end_with(key, None, traffic),
                 Next::Output => self.end_with(key, Some(reply::UDP_TOO_LARGE), traffic),
             }

@@ -300,7 +300,7 @@ fn clients_connect_at_a_path() {
     let server = Running::start(FlatMemory::new(16 << 20), listen_there);
     let mut client = UnixStream::connect(&path).expect("the server listens");
     client.write_all(b"set k 0 0 1\r\n1\r\nget k\r\nstats settings\r\n").expect("the server listens");
-    let said = String::from_utf8(read_until(&mut client, b"flush_enabled yes\r\nEND\r\n")).expect("text");
+    let said = String::from_utf8(read_until(&mut client, b"ssl_enabled no\r\nEND\r\n")).expect("text");
     assert!(said.starts_with("STORED\r\nVALUE k 0 1\r\n1\r\nEND\r\n"), "{said}");
     assert!(said.contains(&format!("STAT domain_socket {}\r\n", path.display())), "{said}");
     assert!(said.contains("STAT tcpport 0\r\n") && said.contains("STAT inter NULL\r\n"), "{said}");
@@ -328,4 +328,25 @@ fn clients_end_the_server_only_where_they_may() {
     );
     assert_eq!(bystander.read(&mut [0; 16]).expect("the server says good-bye"), 0);
     server.stop();
+}
+
+#[test]
+fn connections_are_listed() {
+    let server = start();
+    let (mut first, mut half) = (server.connect(), server.connect());
+    half.write_all(b"set k 0 0 10\r\nhalf").expect("the server listens");
+    let listed = loop {
+        let listed = String::from_utf8(ask(&mut first, b"stats conns\r\n", b"END\r\n")).expect("text");
+        if listed.contains("conn_nread") {
+            break listed;
+        }
+    };
+    let (listener, peer) = (server.tcp, half.local_addr().expect("it is connected"));
+    assert!(
+        listed.starts_with(&format!("STAT listener:addr tcp:{listener}\r\nSTAT listener:state conn_listening\r\n"))
+    );
+    assert!(listed.contains(&format!(":addr tcp:{peer}\r\n")), "{listed}");
+    assert_eq!(listed.matches(&format!(":listen_addr tcp:{listener}\r\n")).count(), 2, "{listed}");
+    assert_eq!(listed.matches(":state conn_parse_cmd\r\n").count(), 1, "{listed}");
+    assert_eq!(listed.matches(":secs_since_last_cmd ").count(), 2, "{listed}");
 }

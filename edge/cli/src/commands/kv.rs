@@ -5,12 +5,15 @@
 use std::net::SocketAddr;
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::{io, thread};
 
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
 use yonder::sched::{SchedConfig, SchedStats, serve};
 use yonder::units::format_bytes;
 use yonder::{FarMemory, Region};
 use yonder_identity::Credential;
-use yonder_kv::{BoundKv, KvConfig, KvFrontend, KvHandler, Listen, Shutdown, ShutdownCommand, runtime_stats};
+use yonder_kv::{BoundKv, KvAccess, KvConfig, KvFrontend, KvHandler, Listen, Shutdown, ShutdownCommand, runtime_stats};
 use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Requests, Sample};
 
 use crate::args::{KvArgs, as_user, become_user};
@@ -21,7 +24,12 @@ use crate::setup::Setup;
 
 pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
     let addresses = [args.listen.tcp(), args.udp].into_iter().flatten();
-    check_addresses(addresses, args.metrics.as_deref(), args.open, &args.paging.credential)?;
+    check_addresses(
+        addresses.filter(|_| !args.access.keeps_strangers_out()),
+        args.metrics.as_deref(),
+        args.open,
+        &args.paging.credential,
+    )?;
     let user = args.user.find()?;
     let credential = as_user(user.as_ref(), || args.paging.credential.show_and_serve())?;
     let Setup { paging, sched } = Setup::of_server(&args.paging, args.busy_poll)?;
@@ -35,17 +43,21 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
         threads: sched.workers,
         access_times: args.access_times,
         shutdown: if args.shutdown_command { ShutdownCommand::Obeyed } else { ShutdownCommand::Refused },
+        auth_file: args.access.auth_file.clone(),
+        tls: args.access.tls(),
         ..KvConfig::new(args.listen.clone())
     };
+    config.check()?;
+    // As its user, who reads them again later.
+    let access = as_user(user.as_ref(), || Ok(KvAccess::open(&config)?))?;
     // A socket in a folder is the user's, who removes it at the end; ports may take root.
     let owner = user.as_ref().filter(|_| args.listen.tcp().is_none());
-    let bound = as_user(owner, || Ok(BoundKv::bind(config)?))?;
+    let bound = as_user(owner, || Ok(BoundKv::bind_with(config, access.clone())?))?;
     let bound_metrics = args.metrics.as_deref().map(yonder_metrics::bind).transpose()?;
     become_user(user.as_ref())?;
     let far = FarMemory::open(&args.paging.memory.far, paging).map_err(|error| args.user.name_in(error))?;
     let server = Server::new(bound, far, args.paging.memory.size, sched)?;
-    let shutdown = server.shutdown.clone();
-    ctrlc::set_handler(move || shutdown.request())?;
+    obey_signals(server.shutdown.clone(), access)?;
     let metrics = bound_metrics.map(|bound| server.serve_metrics(bound, credential)).transpose()?;
     let _settings = serve_settings(&server.far, &args.user);
 
@@ -65,6 +77,23 @@ pub(crate) fn run(args: &KvArgs) -> anyhow::Result<ExitCode> {
     }
     server.run()?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Ends the server when it is told to; SIGHUP has files read again if there are any, and ends it otherwise.
+fn obey_signals(shutdown: Shutdown, access: KvAccess) -> io::Result<()> {
+    let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+    let obey = move || {
+        for signal in signals.forever() {
+            if signal != SIGHUP || access.is_open() {
+                shutdown.request();
+            } else if let Err(error) = access.reload() {
+                eprintln!("yonder kv: what was read before stays: {error}");
+            } else {
+                eprintln!("yonder kv: passwords and certificates are read again");
+            }
+        }
+    };
+    thread::Builder::new().name("signals".to_owned()).spawn(obey).map(drop)
 }
 
 /// Statistics of the store that are metrics too: the store's name, the metric's, its kind and what it says.

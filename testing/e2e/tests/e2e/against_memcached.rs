@@ -3,8 +3,10 @@
 //!
 //! The server has less local memory than its items take. Prints SKIP where memcached is not installed.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Shutdown, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -109,6 +111,10 @@ struct Memcached {
 impl Memcached {
     /// None, and a line that says why, where there is none.
     fn start() -> Option<Self> {
+        Self::start_with(&[])
+    }
+
+    fn start_with(more: &[&str]) -> Option<Self> {
         let folder = tempfile::tempdir().expect("a temporary folder");
         let socket = folder.path().join("memcached");
         let path = socket.to_str().expect("a plain name");
@@ -116,7 +122,7 @@ impl Memcached {
         // Its threads behind the scenes hold items now and then, and an item that is held is changed in another way: a
         // number that has become shorter is not padded.
         let arguments = ["-s", path, "-u", "root", "-m", "64", "-t", "1", "-o", "no_lru_maintainer,no_lru_crawler"];
-        match Command::new("memcached").args(arguments).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
+        match Command::new("memcached").args(arguments).args(more).stdout(Stdio::null()).stderr(Stdio::null()).spawn() {
             Ok(process) => Some(Self { process, socket, _folder: folder }),
             Err(error) => {
                 println!("SKIP: memcached cannot be run ({error}): apt-get install memcached");
@@ -334,6 +340,48 @@ fn pipelined(said: &[String], memcached: &Memcached, server: &yonder_e2e::Proces
         assert_eq!(our_line, their_line, "line {number} of the answer to all at once");
     }
     assert_eq!(ours.len(), theirs.len());
+}
+
+/// What strangers say, each in a connection of its own, and what each is answered with one line before the next.
+const OF_STRANGERS: [&[&str]; 6] = [
+    &["get a\r\n", "mn\r\n", "stats\r\n", "version\r\n", "mg a v\r\n", "quit\r\n", "\r\n", "set a 0 0 x\r\n"],
+    &["set a 0 0 12\r\nalice secreX\r\n", "set a 0 0 12\r\nalice secret\r\n", "version x\r\n", "mn\r\n"],
+    &["set a 0 0 5\r\nalice\r\n", "set a 0 0 0\r\n\r\n", "set a 0 0 5\r\nalice\nX", "set a 0 0 -1\r\n"],
+    &["add a 0 0 12\r\n", "set a x y 12 noreply\r\nalice secret\r\n", "set k 0 0 1\r\n1\r\n", "get k\r\n"],
+    &["  set   a 0  0 14\r\n alice  secret\r\n", "incr none 1\r\n", "bad\r\n"],
+    &["set a 0 0 7\nbob x:y\r\n", "set a 0 0 9\r\nalice x:y\r\n", "refresh_certs\r\n"],
+];
+
+#[test]
+fn who_is_let_in_is_answered_alike() {
+    let folder = tempfile::tempdir().expect("a temporary folder");
+    let users = folder.path().join("users");
+    std::fs::write(&users, "alice:secret\nbob:x:y\n").expect("a temporary folder takes files");
+    std::fs::set_permissions(&users, Permissions::from_mode(0o600)).expect("the file is ours");
+    let users = users.to_str().expect("a plain name");
+    let Some(memcached) = Memcached::start_with(&["-Y", users]) else { return };
+    let Some(yonder) = Yonder::ready() else { return };
+    let server = yonder.serve(&["kv", "--listen", "127.0.0.1:0", "--memory", "64MiB", "--auth-file", users]);
+    for conversation in OF_STRANGERS {
+        let mut theirs = BufReader::new(memcached.connect());
+        let ours = TcpStream::connect(server.address()).expect("the server listens");
+        ours.set_read_timeout(Some(TIMEOUT)).expect("a valid time");
+        let mut ours = BufReader::new(ours);
+        for said in conversation {
+            let (our_line, their_line) = (line_after(&mut ours, said), line_after(&mut theirs, said));
+            // They are of other versions.
+            let same = |line: &str| line.split(' ').next() == Some("VERSION");
+            assert!(our_line == their_line || (same(&our_line) && same(&their_line)), "{said:?}: {our_line:?}");
+        }
+    }
+}
+
+/// The first line of the answer.
+fn line_after<S: Read + Write>(server: &mut BufReader<S>, said: &str) -> String {
+    server.get_mut().write_all(said.as_bytes()).expect("the server listens");
+    let mut line = String::new();
+    server.read_line(&mut line).unwrap_or_else(|error| panic!("{said:?}: {error}"));
+    line
 }
 
 fn converse<S: Read, W: Write + Send>(
