@@ -1,10 +1,10 @@
 //! What the end-to-end tests are made of: real processes, real sockets, and values that can be told from any others.
 //!
 //! [`Yonder`] is the binary under test, [`Process`] a running one that ends with its guard, [`Client`] a plain
-//! conversation in memcached's text protocol, [`Terminal`] a `yonder` on a screen of its own, [`Content`] a data set
-//! whose every value can be checked, [`Program`] a program in C that `yonder run` can run, and [`Guide`] one that it
-//! can run it with. The tests themselves are in `tests/e2e`; the stock clients' scripts in `clients`, the programs in
-//! `programs`.
+//! conversation in memcached's text protocol, [`Browser`] one that a test leads, [`Terminal`] a `yonder` on a screen of
+//! its own, [`Content`] a data set whose every value can be checked, [`Program`] a program in C that `yonder run` can
+//! run, and [`Guide`] one that it can run it with. The tests themselves are in `tests/e2e`; the stock clients' scripts
+//! in `clients`, the programs in `programs`.
 //!
 //! Nothing here sleeps to wait for something: a process is ready when it says so, and everything that waits has an end
 //! ([`TIMEOUT`]), so that a hang becomes a failed test.
@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod binary;
+mod browser;
 mod client;
 mod content;
 mod process;
@@ -22,6 +23,7 @@ use std::sync::{PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 use std::time::Duration;
 
 pub use binary::{Together, Yonder};
+pub use browser::{Browser, Scheme};
 pub use client::{Client, Got, Stats};
 pub use content::Content;
 pub use process::{Ended, Process, RUNTIME_DIR};

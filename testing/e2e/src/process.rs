@@ -165,6 +165,16 @@ impl Process {
         address.parse().unwrap_or_else(|_| panic!("'{address}' is no address"))
     }
 
+    /// What `yonder top --web` has said to open.
+    ///
+    /// # Panics
+    /// If it has not.
+    #[must_use]
+    pub fn opened(&self) -> String {
+        let found = self.banner.split_whitespace().find(|word| word.starts_with("http://"));
+        found.unwrap_or_else(|| panic!("nothing to open in '{}'", self.banner)).to_owned()
+    }
+
     /// The first address of a node or controller with this scheme (`tcp`, `udp` or `shm`), as a URL.
     ///
     /// # Panics

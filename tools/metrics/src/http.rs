@@ -3,14 +3,16 @@
 //! Both sides are bounded in bytes and by a deadline for the whole exchange, so a peer that sends nothing, too much or
 //! one byte at a time costs no more than that. Bodies of requests are never read, whatever length they claim.
 //!
-//! The server's side is bytes alone, [`Head`] and [`answer`], for `connection`, which does not wait; [`get`] is the
-//! client's, and waits. What it asks over is for `dial` to say.
+//! The server's side is bytes alone, [`Head`], [`answer`] and [`page()`], for `connection`, which does not wait;
+//! [`get`] is the client's, and waits. What it asks over is for `dial` to say.
 
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use yonder_identity::Stream;
+
+use crate::page;
 
 /// Longest head of a request in bytes.
 const HEAD_BYTES_MAX: usize = 8 << 10;
@@ -77,12 +79,20 @@ impl Head {
 
 /// An answer in plain text.
 pub(crate) fn answer(status: Status, body: &str) -> Vec<u8> {
+    let head = [("Content-Type", "text/plain; version=0.0.4; charset=utf-8")];
+    with_head(status, head, body)
+}
+
+/// A file of the page, with what browsers must not do with it.
+pub(crate) fn page(file: &page::File) -> Vec<u8> {
+    let head = [("Content-Type", file.kind)].into_iter().chain(page::HEADERS);
+    with_head(Status::Ok, head, file.text)
+}
+
+fn with_head<'a>(status: Status, head: impl IntoIterator<Item = (&'a str, &'a str)>, body: &str) -> Vec<u8> {
     let (line, length) = (status.line(), body.len());
-    let answer = format!(
-        "HTTP/1.1 {line}\r\nContent-Type: text/plain; version=0.0.4; charset=utf-8\r\nContent-Length: {length}\r\n\
-         Connection: close\r\n\r\n{body}"
-    );
-    answer.into_bytes()
+    let head: String = head.into_iter().map(|(name, value)| format!("{name}: {value}\r\n")).collect();
+    format!("HTTP/1.1 {line}\r\n{head}Content-Length: {length}\r\nConnection: close\r\n\r\n{body}").into_bytes()
 }
 
 /// Gets `path` from the server at the other end, until a time. `InvalidData` if what answers is not HTTP, does not have

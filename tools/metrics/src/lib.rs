@@ -2,7 +2,8 @@
 //!
 //! A server implements [`Source`] (a closure will do) and calls [`serve`]: every `GET /metrics` takes a [`Sample`] and
 //! answers it as text. [`top::run`] attaches to such an address from another process, so looking at a server costs it
-//! one sample a second. Percentiles are of the last seconds, not of the whole run.
+//! one sample a second. Percentiles are of the last seconds, not of the whole run. [`page`] is the same for browsers:
+//! files that each server has, whose script reads the text.
 //!
 //! A server that has a credential (`runtime/identity`) shows what it counts over TLS, to operators of its cluster.
 //!
@@ -15,7 +16,9 @@ mod address;
 mod connection;
 mod dial;
 mod http;
+mod latency;
 mod names;
+pub mod page;
 mod render;
 mod sample;
 mod scrape;

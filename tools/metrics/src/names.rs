@@ -15,12 +15,15 @@ pub(crate) const LOCAL_PAGES: &str = "yonder_local_pages";
 pub(crate) const LOCAL_LIMIT: &str = "yonder_local_limit_pages";
 pub(crate) const LOCAL_PEAK: &str = "yonder_local_peak_pages";
 pub(crate) const METADATA_BYTES: &str = "yonder_metadata_bytes";
+pub(crate) const TOUCHED_PAGES: &str = "yonder_touched_pages";
 pub(crate) const FAULT_STAGE: &str = "yonder_fault_stage_seconds";
+pub(crate) const FAULT_LATENCY: &str = "yonder_fault_latency_seconds";
 
 pub(crate) const REQUESTS: &str = "yonder_requests_total";
 pub(crate) const REQUESTS_PANICKED: &str = "yonder_requests_panicked_total";
 pub(crate) const REQUESTS_IN_SERVICE: &str = "yonder_requests_in_service";
 pub(crate) const REQUEST_STAGE: &str = "yonder_request_stage_seconds";
+pub(crate) const REQUEST_LATENCY: &str = "yonder_request_latency_seconds";
 
 pub(crate) const PREDICTED_HITS_RIGHT: &str = "yonder_predicted_hits_right_total";
 pub(crate) const PREDICTED_HITS_WRONG: &str = "yonder_predicted_hits_wrong_total";
@@ -69,6 +72,8 @@ pub(crate) const STATE: &str = "state";
 /// Labels of [`FAULT_STAGE`] and [`REQUEST_STAGE`].
 pub(crate) const STAGE: &str = "stage";
 pub(crate) const QUANTILE: &str = "quantile";
+/// Label of the buckets of [`FAULT_LATENCY`] and [`REQUEST_LATENCY`].
+pub(crate) const UPPER_BOUND: &str = "le";
 
 /// Values of [`STATE`]; the pages of all states add up to the limit.
 pub(crate) const STATES: [&str; 5] = ["resident", "standby", "writing", "buffer", "free"];

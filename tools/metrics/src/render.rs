@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use yonder::sched::Predictions;
 use yonder::{StageHistogram, Stats};
 
+use crate::latency;
 use crate::names;
 use crate::sample::{Extra, ExtraKind, Requests, Sample};
 
@@ -51,10 +52,11 @@ const PAGING_COUNTERS: [Metric<Stats>; 22] = [
     ("yonder_reclaim_cpu_nanoseconds_total", "CPU time of the reclaimer thread.", |stats| stats.reclaim_cpu_ns),
 ];
 
-const PAGING_GAUGES: [Metric<Stats>; 4] = [
+const PAGING_GAUGES: [Metric<Stats>; 5] = [
     (names::FETCHES_IN_FLIGHT, "Fetches on their way now.", |stats| stats.in_flight),
     (names::LOCAL_LIMIT, "Most pages of local memory that may be in use.", |stats| stats.limit_pages),
     (names::LOCAL_PEAK, "Most pages of local memory ever in use.", |stats| stats.peak_pages),
+    (names::TOUCHED_PAGES, "Pages of far memory that were touched and not given back.", |stats| stats.touched_pages),
     (names::METADATA_BYTES, "Local page tables, hashes and lists, beside the limit.", |stats| stats.metadata_bytes),
 ];
 
@@ -87,16 +89,21 @@ pub(crate) fn is_extra(name: &str) -> bool {
 /// The sample as text; `recent` are the histograms of [`Sample::stages`] to take percentiles of.
 pub(crate) fn render(sample: &Sample, recent: &[StageHistogram]) -> String {
     let mut text = Exposition::default();
-    let mut recent = recent.iter();
+    let (all, mut recent) = (sample.stages(), recent.iter());
+    let mut all = all.iter();
     if let Some(stats) = &sample.paging {
         write_paging(&mut text, stats);
         let help = "Time of major faults by stage, over the last seconds.";
         write_stages(&mut text, names::FAULT_STAGE, help, &names::FAULT_STAGES, &mut recent);
+        let help = "Time of major faults by stage, since the start.";
+        latency::write(&mut text, names::FAULT_LATENCY, help, &names::FAULT_STAGES, &mut all);
     }
     if let Some(requests) = &sample.requests {
         write_requests(&mut text, requests);
         let help = "Time of requests by stage, over the last seconds.";
         write_stages(&mut text, names::REQUEST_STAGE, help, &names::REQUEST_STAGES, &mut recent);
+        let help = "Time of requests by stage, since the start.";
+        latency::write(&mut text, names::REQUEST_LATENCY, help, &names::REQUEST_STAGES, &mut all);
     }
     let mut begun = "";
     for extra in &sample.extra {
@@ -112,7 +119,7 @@ pub(crate) fn render(sample: &Sample, recent: &[StageHistogram]) -> String {
 /// Metrics in the text format of Prometheus. Names and helps are constants of this house, in which nothing is to be
 /// escaped; so are labels but for those of an [`Extra`].
 #[derive(Default)]
-struct Exposition(String);
+pub(crate) struct Exposition(String);
 
 impl Exposition {
     /// Begins a metric: its values follow.
@@ -121,6 +128,11 @@ impl Exposition {
             ExtraKind::Counter | ExtraKind::NanosCounter => "counter",
             ExtraKind::Gauge => "gauge",
         };
+        self.head(name, help, kind);
+    }
+
+    /// The head of a metric of this type, as the format calls it.
+    pub(crate) fn head(&mut self, name: &str, help: &str, kind: &str) {
         self.line(format_args!("# HELP {name} {help}\n# TYPE {name} {kind}"));
     }
 
@@ -145,7 +157,7 @@ impl Exposition {
         metrics.iter().for_each(|(name, help, value)| self.metric(name, help, kind, value(of)));
     }
 
-    fn line(&mut self, line: std::fmt::Arguments<'_>) {
+    pub(crate) fn line(&mut self, line: std::fmt::Arguments<'_>) {
         writeln!(self.0, "{line}").expect("a string takes everything");
     }
 }
@@ -276,6 +288,7 @@ pub(crate) mod tests {
         let text = render(&sample, &sample.stages());
         for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
             let name = line.split(['{', ' ']).next().unwrap();
+            let name = ["_bucket", "_sum", "_count"].iter().find_map(|end| name.strip_suffix(end)).unwrap_or(name);
             assert!(text.contains(&format!("# HELP {name} ")) && text.contains(&format!("# TYPE {name} ")), "{line}");
         }
         assert!(text.contains("# TYPE yonder_kv_get_hits_total counter\n"));

@@ -1,4 +1,5 @@
-//! [`serve`]: answers `GET /metrics` on a thread of its own; [`bind`] first takes the address.
+//! [`serve`]: answers `GET /metrics`, and browsers with a page, on a thread of its own; [`bind`] first takes the
+//! address.
 //!
 //! All clients are served at once and none is waited for: each has `TIMEOUT` for its one request, and of more than
 //! `CLIENTS_MAX` the one that has been there for longest goes. So silent and slow ones hold up no other, and the
@@ -23,6 +24,7 @@ use yonder_identity::{Credential, Peer, Role, ServerEnd};
 use crate::address::{self, AddressError};
 use crate::connection::{Connection, Going, Visitor};
 use crate::http::{self, Request, Status};
+use crate::page;
 use crate::render::render;
 use crate::sample::Source;
 use crate::window::Window;
@@ -33,6 +35,8 @@ const TIMEOUT: Duration = Duration::from_secs(1);
 const CLIENTS_MAX: usize = 32;
 /// How long to wait after a client could not be accepted.
 const PAUSE: Duration = Duration::from_millis(100);
+/// What is said of any other path.
+const NOT_HERE: &str = "GET /metrics is here, and a page for browsers at GET /.\n";
 
 /// Why metrics cannot be served.
 #[derive(Debug, thiserror::Error)]
@@ -104,8 +108,8 @@ pub fn bind(address: &str) -> Result<BoundMetrics, MetricsError> {
 }
 
 impl BoundMetrics {
-    /// Serves samples of `source` as Prometheus text on `GET /metrics` until the result is dropped. With a credential
-    /// over TLS, to members of its cluster that may see them.
+    /// Serves samples of `source` as Prometheus text on `GET /metrics`, and the page, until the result is dropped. With
+    /// a credential over TLS, to members of its cluster that may see them.
     ///
     /// # Errors
     /// If no thread can be started.
@@ -158,7 +162,11 @@ impl Endpoint {
                 http::answer(Status::Forbidden, &reason)
             }
             (_, Request::Get(path)) if path == "/metrics" => http::answer(Status::Ok, &self.text()),
-            (_, Request::Get(_) | Request::Other) => http::answer(Status::NotFound, "Only GET /metrics is here.\n"),
+            (_, Request::Get(path)) => match page::file(&path) {
+                Some(file) => http::page(file),
+                None => http::answer(Status::NotFound, NOT_HERE),
+            },
+            (_, Request::Other) => http::answer(Status::NotFound, NOT_HERE),
         }
     }
 
@@ -321,9 +329,20 @@ mod tests {
     }
 
     #[test]
+    fn a_browser_gets_the_page_and_may_do_nothing_else_with_it() {
+        let server = running();
+        for file in &page::FILES {
+            assert_eq!(get(server.address(), file.path, TIMEOUT).unwrap(), file.text, "{}", file.path);
+        }
+        let answer = exchange(server.address(), b"GET / HTTP/1.1\r\nHost: x\r\n\r\n");
+        assert!(answer.starts_with("HTTP/1.1 200 OK\r\nContent-Type: text/html"), "{answer}");
+        assert!(answer.contains("\r\nContent-Security-Policy: default-src 'none'; "), "{answer}");
+    }
+
+    #[test]
     fn anything_else_gets_an_error_and_hurts_nobody() {
         let server = running();
-        let not_found = get(server.address(), "/", TIMEOUT).unwrap_err();
+        let not_found = get(server.address(), "/page/none.js", TIMEOUT).unwrap_err();
         assert_eq!(not_found.to_string(), "the answer is 404");
         let huge = b"POST /metrics HTTP/1.1\r\nContent-Length: 140737488355328\r\n\r\n";
         assert!(exchange(server.address(), huge).starts_with("HTTP/1.1 404 "));
@@ -361,7 +380,7 @@ mod tests {
         let slow: Vec<_> = (0..5).map(ask).collect();
         // Its answer has begun.
         assert!(slow[0].peek(&mut [0; 4]).unwrap() > 0);
-        let other = get(server.address(), "/", TIMEOUT).unwrap_err();
+        let other = get(server.address(), "/none", TIMEOUT).unwrap_err();
         assert_eq!(other.to_string(), "the answer is 404");
     }
 

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::{CredentialArgs, positive_duration};
+use super::{CredentialArgs, OpenArgs, positive_duration};
 
 #[derive(Debug, Args)]
 pub(crate) struct TopArgs {
@@ -14,6 +14,10 @@ pub(crate) struct TopArgs {
     /// Show all processes with far memory instead: kv servers and programs under run. Root sees those of all users
     #[arg(long, conflicts_with = "attach")]
     pub(crate) processes: bool,
+    /// Serve the same as a page for browsers at this address, with all processes of this user, and their settings to
+    /// change. It prints what to open
+    #[arg(long, value_name = "ADDR", conflicts_with = "once")]
+    pub(crate) web: Option<String>,
     /// Time between two looks, over which rates are shown
     #[arg(long, value_name = "TIME", default_value = "1s", value_parser = positive_duration)]
     pub(crate) interval: Duration,
@@ -22,4 +26,6 @@ pub(crate) struct TopArgs {
     pub(crate) once: bool,
     #[command(flatten)]
     pub(crate) credential: CredentialArgs,
+    #[command(flatten)]
+    pub(crate) open: OpenArgs,
 }

@@ -216,7 +216,7 @@ fn resident_bytes(pid: u32, owner: u32) -> Option<u64> {
 }
 
 /// Where processes are: this user's, or everybody's, as far as they may be asked.
-fn folders(all_users: bool) -> Vec<Folder> {
+pub(crate) fn folders(all_users: bool) -> Vec<Folder> {
     let mut paths = vec![control_folder()];
     if all_users {
         let entries = |folder: &Path| -> Vec<PathBuf> {

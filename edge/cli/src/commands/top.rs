@@ -1,17 +1,20 @@
-//! `yonder top`: a live view of a server that was started with `--metrics`, or of all processes with far memory.
+//! `yonder top`: a live view of a server that was started with `--metrics`, or of all processes with far memory; on the
+//! terminal, or in a browser.
 
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::time::Instant;
 
 use rustix::process::geteuid;
 use yonder::units::format_bytes;
 use yonder_metrics::Shows;
-use yonder_metrics::top::TopSettings;
+use yonder_metrics::top::{Target, TopSettings};
 use yonder_settings::Row;
+use yonder_web::WebSettings;
 
-use super::processes::{Id, Process, Processes, percent};
+use super::processes::{Id, Process, Processes, folders, percent};
 use crate::args::TopArgs;
 use crate::output::line;
 use crate::table::{aligned, titled};
@@ -28,16 +31,40 @@ const TITLES: [&str; 10] =
     ["PID", "FAR", "LOCAL", "LIMIT", "SOFT LIMIT", "SLOWER", "MISSES/S", "IN/S", "OUT/S", "COMMAND"];
 
 pub(crate) fn run(args: &TopArgs) -> anyhow::Result<ExitCode> {
+    if let Some(address) = &args.web {
+        return web(args, address);
+    }
     if args.processes {
         return processes(args);
     }
-    let shows = match args.credential.of_client()? {
+    let settings =
+        TopSettings { address: args.attach.clone(), shows: shows(args)?, interval: args.interval, once: args.once };
+    yonder_metrics::top::run(&settings)?;
+    Ok(ExitCode::SUCCESS)
+}
+
+/// What is shown to a server that asks who looks.
+fn shows(args: &TopArgs) -> anyhow::Result<Shows> {
+    Ok(match args.credential.of_client()? {
         None => Shows::Nothing,
         Some(credential) if args.credential.is_typed() => Shows::Typed(credential),
         Some(credential) => Shows::IfAsked(credential),
-    };
-    let settings = TopSettings { address: args.attach.clone(), shows, interval: args.interval, once: args.once };
-    yonder_metrics::top::run(&settings)?;
+    })
+}
+
+/// Serves the page until it is interrupted.
+fn web(args: &TopArgs, address: &str) -> anyhow::Result<ExitCode> {
+    args.open.check([address])?;
+    let server = if args.processes { None } else { Some(Target::new(&args.attach, shows(args)?)?) };
+    let all_users = geteuid().is_root();
+    let settings = WebSettings { address: address.to_owned(), server, folders: Box::new(move || folders(all_users)) };
+    let (stop, stopped) = mpsc::channel();
+    ctrlc::set_handler(move || {
+        let _ = stop.send(());
+    })?;
+    let page = yonder_web::serve(settings)?;
+    eprintln!("yonder top: open {} in a browser; Ctrl-C ends it", page.url());
+    stopped.recv()?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -99,8 +99,7 @@ pub enum TopError {
 /// If the address is none, or does not answer with Yonder's metrics, or the terminal fails. Once the live view is up, a
 /// server that does not answer is reported in the view and asked again.
 pub fn run(settings: &TopSettings) -> Result<(), TopError> {
-    let (typed, shows) = (settings.address.clone(), settings.shows.clone());
-    let target = Target { address: address::parse(&typed)?, typed, shows };
+    let target = Target::new(&settings.address, settings.shows.clone())?;
     let stdout = io::stdout();
     if settings.once || !stdout.is_terminal() {
         return once(&target, settings.interval, &mut stdout.lock());
@@ -144,20 +143,51 @@ fn live(terminal: &mut Terminal, target: &Target, mut model: Model, interval: Du
 }
 
 /// A server to look at.
-struct Target {
+#[derive(Clone, Debug)]
+pub struct Target {
     address: SocketAddr,
     typed: String,
     shows: Shows,
 }
 
 impl Target {
+    /// The server with metrics at `address`, which is shown something if it asks.
+    ///
+    /// # Errors
+    /// If that is no address.
+    pub fn new(address: &str, shows: Shows) -> Result<Self, AddressError> {
+        Ok(Self { address: address::parse(address)?, typed: address.to_owned(), shows })
+    }
+
+    /// Its address, as it was typed.
+    #[must_use]
+    pub fn typed(&self) -> &str {
+        &self.typed
+    }
+
+    /// What it counts, in Prometheus' format.
+    ///
+    /// # Errors
+    /// If it does not answer in time, or with something else.
+    pub fn text(&self) -> Result<String, TopError> {
+        self.ask().map(|(text, _)| text)
+    }
+
     fn scrape(&self) -> Result<Scrape, TopError> {
+        self.ask().map(|(_, scrape)| scrape)
+    }
+
+    /// A text, and what it says.
+    fn ask(&self) -> Result<(String, Scrape), TopError> {
         let address = self.typed.clone();
         let deadline = Instant::now() + TIMEOUT;
         let asked = dial(self.address, &self.shows, deadline)
             .and_then(|stream| http::get(&stream, self.address, "/metrics", deadline));
         let text = asked.map_err(|cause| self.failed(cause))?;
-        Scrape::parse(&text).map_err(|wrong| TopError::Foreign { address, what: wrong.to_string() })
+        match Scrape::parse(&text) {
+            Ok(scrape) => Ok((text, scrape)),
+            Err(wrong) => Err(TopError::Foreign { address, what: wrong.to_string() }),
+        }
     }
 
     fn failed(&self, cause: io::Error) -> TopError {

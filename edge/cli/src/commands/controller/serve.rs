@@ -20,6 +20,7 @@ use yonder_identity::{Credential, Role};
 use yonder_metrics::{BoundMetrics, Extra, ExtraKind, MetricsServer, Sample, Tenant};
 use yonder_placement::{Config, NodeCondition, NodeView, TenantView};
 
+use super::condition;
 use crate::args::{ServeArgs, as_user};
 use crate::commands::protection;
 
@@ -29,6 +30,8 @@ const ETCD_PREFIX: &str = "yonder/";
 const ETCD_PAUSE: Duration = Duration::from_secs(1);
 /// How long the controller may take to answer what its own metrics ask.
 const METRICS_TIMEOUT: Duration = Duration::from_millis(500);
+/// Nodes that have metrics of their own.
+const NODES_MAX: usize = 100;
 
 /// What the command waits for.
 enum Event {
@@ -269,7 +272,7 @@ fn metrics(nodes: &[NodeView]) -> Vec<Extra> {
     let gauge = |name, value, help| Extra::new(name, ExtraKind::Gauge, value, help);
     let count = |condition| nodes.iter().filter(|node| node.condition == condition).count() as u64;
     let sum = |of: fn(&NodeView) -> u64| nodes.iter().map(of).sum();
-    vec![
+    let mut metrics = vec![
         gauge("yonder_controller_nodes", nodes.len() as u64, "Memory nodes that are known."),
         gauge("yonder_controller_nodes_serving", count(NodeCondition::Serving), "Nodes that serve."),
         gauge("yonder_controller_nodes_draining", count(NodeCondition::Draining), "Nodes whose regions move away."),
@@ -281,7 +284,31 @@ fn metrics(nodes: &[NodeView]) -> Vec<Extra> {
         gauge("yonder_controller_memory_bytes", sum(|node| node.memory_bytes), "Bytes of memory of all nodes."),
         gauge("yonder_controller_free_bytes", sum(|node| node.free_bytes), "Bytes of it that nothing uses."),
         gauge("yonder_controller_committed_bytes", sum(|node| node.committed_bytes), "Bytes of all allocations."),
-    ]
+    ];
+    metrics.extend(node_metrics(nodes));
+    metrics
+}
+
+/// Metrics of each node, by its name or number. Of more than [`NODES_MAX`] the others are in the sums alone.
+fn node_metrics(nodes: &[NodeView]) -> Vec<Extra> {
+    /// A metric of each node.
+    type OfNode = (&'static str, &'static str, fn(&NodeView) -> u64);
+    const OF_NODE: [OfNode; 3] = [
+        ("yonder_controller_node_memory_bytes", "Bytes of memory, by node.", |node| node.memory_bytes),
+        ("yonder_controller_node_free_bytes", "Bytes of it that nothing uses, by node.", |node| node.free_bytes),
+        ("yonder_controller_node_regions", "Regions that it has, by node.", |node| node.regions),
+    ];
+    let nodes = &nodes[..nodes.len().min(NODES_MAX)];
+    let labelled = |name, help, value, labels| Extra { labels, ..Extra::new(name, ExtraKind::Gauge, value, help) };
+    let called = |node: &NodeView| node.name.clone().unwrap_or_else(|| node.node.to_string());
+    let of_all = |(name, help, value): OfNode| {
+        nodes.iter().map(move |node| labelled(name, help, value(node), vec![("node", called(node))]))
+    };
+    let condition_metric = |node: &NodeView| {
+        let labels = vec![("node", called(node)), ("condition", condition(node.condition).to_owned())];
+        labelled("yonder_controller_node_condition", "1 for the condition that it is in, by node.", 1, labels)
+    };
+    OF_NODE.into_iter().flat_map(of_all).chain(nodes.iter().map(condition_metric)).collect()
 }
 
 #[cfg(test)]
