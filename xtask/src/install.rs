@@ -209,6 +209,7 @@ pub(crate) fn install(root: &Path, built: &Built, places: &Places, version: &str
         place(&read(&built.archive)?, prefix.join("lib/libyonder.a"), Use::Read)?,
         place(&read(&headers.join("yonder.h"))?, prefix.join("include/yonder.h"), Use::Read)?,
         place(&read(&headers.join("yonder_threads.h"))?, prefix.join("include/yonder_threads.h"), Use::Read)?,
+        place(&read(&headers.join("yonder.hpp"))?, prefix.join("include/yonder.hpp"), Use::Read)?,
         place(&read(&root.join(GUIDE_HEADER))?, prefix.join("include/yonder_guide.h"), Use::Read)?,
         place(filled_in(&template)?.as_bytes(), prefix.join("lib/pkgconfig/yonder.pc"), Use::Read)?,
     ];
@@ -325,6 +326,7 @@ mod tests {
         assert!(described.starts_with(&format!("prefix={}\n", to.0.path().display())), "{described}");
         assert!(read("include/yonder.h").contains("yonder_process_create"));
         assert!(read("include/yonder_threads.h").contains("yonder_spawn"));
+        assert!(read("include/yonder.hpp").contains("class allocator"));
         for name in SERVICE_NAMES {
             let (service, prefix) = (read(&format!("lib/systemd/system/{name}")), to.0.path().display());
             let command = name.strip_prefix("yonder-").and_then(|rest| rest.strip_suffix(".service")).unwrap();

@@ -48,6 +48,10 @@ fn the_header_is_clean_cpp() {
     for standard in ["c++11", "c++20"] {
         toolchain.check("c++", standard, &source);
     }
+    // What it adds for C++ has an example that uses all of it.
+    for standard in ["c++17", "c++20"] {
+        toolchain.check("c++", standard, &file("examples/far_vector.cpp"));
+    }
 }
 
 #[test]
