@@ -7,6 +7,7 @@ mod controller;
 mod credential;
 mod ctl;
 mod governor;
+mod kv_access;
 mod load;
 mod node;
 mod open;
@@ -23,6 +24,7 @@ mod serve;
 mod size;
 mod switch;
 mod top;
+mod trying;
 pub(crate) mod workload;
 
 use std::net::SocketAddr;
@@ -75,10 +77,12 @@ pub(crate) use serve::{AppServerArgs, ServeAppArgs, ServeTpccArgs, ServeVectorAr
 pub(crate) use size::SizeArgs;
 pub(crate) use switch::SwitchArgs;
 pub(crate) use top::TopArgs;
+pub(crate) use trying::TryArgs;
 
 /// What `yonder --help` ends with.
 const AFTER_HELP: &str = "\
 Start here:
+  yonder                        what to do next on this machine
   yonder doctor                 is this machine ready?
   yonder demo                   see what it is about, in a minute
 
@@ -115,7 +119,7 @@ What requests gain that do not fault, when those that will fault queue apart:
 #[command(name = "yonder", version, max_term_width = 110, after_help = AFTER_HELP)]
 pub(crate) struct Cli {
     #[command(subcommand)]
-    pub(crate) command: Command,
+    pub(crate) command: Option<Command>,
 }
 
 #[derive(Debug, Subcommand)]
@@ -130,6 +134,8 @@ pub(crate) enum Command {
     Controller(ControllerArgs),
     /// Say who belongs to a cluster: identities of nodes, programs and people, or one key for all
     Cluster(ClusterArgs),
+    /// Run a program alone, with less and less local memory, and with swap on zram, and say what becomes of it
+    Try(TryArgs),
     /// Run a program that knows nothing of it with its memory far
     Run(RunArgs),
     /// Run a program once, and say how much local memory it needs
@@ -197,6 +203,8 @@ pub(crate) struct KvArgs {
     pub(crate) udp: Option<SocketAddr>,
     #[command(flatten)]
     pub(crate) open: OpenArgs,
+    #[command(flatten)]
+    pub(crate) access: kv_access::KvAccessArgs,
     #[command(flatten)]
     pub(crate) user: UserArgs,
     /// Clients at a time; more are turned away, unless one is silent in the middle of a command, or has never sent one,
@@ -403,6 +411,9 @@ pub(crate) struct ArrayArgs {
     /// Measured time of each run; a warm-up of a quarter of it comes before
     #[arg(long, help_heading = BENCHMARK, value_name = "TIME", default_value = "5s", value_parser = positive_duration)]
     pub(crate) duration: Duration,
+    /// Serve Prometheus metrics of far memory here meanwhile, such as 127.0.0.1:9185: an address of this machine
+    #[arg(long, help_heading = BENCHMARK, value_name = "ADDR")]
+    pub(crate) metrics: Option<String>,
     /// One JSON object for each run on standard output
     #[arg(long, help_heading = BENCHMARK)]
     pub(crate) json: bool,

@@ -7,6 +7,8 @@
 
 mod args;
 mod commands;
+#[cfg(test)]
+mod monitoring;
 mod output;
 #[cfg(test)]
 mod services;
@@ -31,12 +33,14 @@ fn main() -> ExitCode {
         Err(error) => return usage(&error),
     };
     start_log();
-    let result = match cli.command {
+    let Some(command) = cli.command else { return ended(commands::next_steps::run()) };
+    ended(match command {
         Command::Doctor(args) => commands::doctor::run(&args),
         Command::Demo(args) => commands::demo::run(&args),
         Command::Node(args) => commands::node::run(&args),
         Command::Controller(args) => commands::controller::run(&args),
         Command::Cluster(args) => commands::cluster::run(&args),
+        Command::Try(args) => commands::trying::run(&args),
         Command::Run(args) => commands::run::run(&args),
         Command::Size(args) => commands::run::size::run(&args),
         Command::Kv(args) => commands::kv::run(&args),
@@ -50,7 +54,11 @@ fn main() -> ExitCode {
         Command::Ctl(args) => commands::ctl::run(&args),
         Command::Workload(args) => commands::workload::run(&args),
         Command::Reference(args) => commands::reference::run(&args),
-    };
+    })
+}
+
+/// The exit code of a command, whose error is one line.
+fn ended(result: anyhow::Result<ExitCode>) -> ExitCode {
     match result {
         Ok(code) => code,
         Err(error) if error.is::<OutputClosed>() => ExitCode::SUCCESS,

@@ -59,8 +59,8 @@ fn services_start_commands_with_flags_that_there_are() {
     for (name, service) in SERVICES {
         let words = started(service);
         assert_eq!(words[..2], ["@PREFIX@/bin/yonder", name]);
-        let command = Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{words:?}: {error}")).command;
-        let is_right = match &command {
+        let cli = Cli::try_parse_from(&words).unwrap_or_else(|error| panic!("{words:?}: {error}"));
+        let is_right = match &cli.command.expect("it is named") {
             Command::Node(args) => {
                 // What it may not do, and what only root could.
                 assert!(!args.sandbox.no_sandbox && args.sandbox.user.user.is_none());
@@ -83,7 +83,7 @@ fn services_start_commands_with_flags_that_there_are() {
 fn servers_serve_members_alone_and_no_example_opens_one_to_all() {
     for (name, service) in SERVICES {
         assert!(!service.contains("--open"), "{name}");
-        let credential = match Cli::try_parse_from(started(service)).expect("see above").command {
+        let credential = match Cli::try_parse_from(started(service)).expect("see above").command.expect("it is named") {
             Command::Node(args) => args.credential,
             Command::Controller(args) => args.serve.credential,
             // It listens nowhere.

@@ -162,6 +162,11 @@ where
         Self { bench, memory, far, handler: Arc::new(TimedHandler(handler)), stack_bytes, runs: AtomicU64::new(0) }
     }
 
+    /// Where its data are.
+    pub(crate) fn far(&self) -> &FarMemory {
+        &self.far
+    }
+
     /// What answers.
     pub(crate) fn handler(&self) -> &H {
         &self.handler.0

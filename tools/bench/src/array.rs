@@ -106,6 +106,12 @@ impl Array {
         Ok(Self { app: App::new("array", memory, far, (handler, settings.sched.stack_bytes)), pages })
     }
 
+    /// The far memory that it is in.
+    #[must_use]
+    pub fn far(&self) -> &FarMemory {
+        self.app.far()
+    }
+
     /// Runs requests under `settings`; its memory, far, paging and access are those of the preparation.
     pub fn run(&self, settings: &ArraySettings, progress: OnProgress<'_>) -> Result<ArrayResult, BenchError> {
         let ArraySettings { access, distribution: dist, rate, duration, .. } = *settings;

@@ -7,10 +7,11 @@
 //!
 //! `catalogue` has the programs, `trial` runs and checks one, which `process` watches, `servers` is the client of those
 //! that serve, `kernel_swap` is the kernel's side. A variant that cannot run is skipped with a reason that says what to
-//! type.
+//! type. `own` does the same with a program of the user, for `yonder try`.
 
 pub mod auto;
 mod catalogue;
+mod own;
 mod series;
 mod servers;
 pub mod size;
@@ -25,7 +26,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use serde::Serialize;
-use yonder::units::LocalSize;
+use yonder::units::{LocalSize, format_bytes};
 
 use crate::BenchError;
 use crate::children::Launch;
@@ -36,14 +37,14 @@ use crate::policies::name_of;
 use crate::process::End;
 use catalogue::{PROGRAMS, Program};
 
+pub use own::{Own, OwnResult};
 pub use series::Figures;
 use trial::{Runner, Task, Trial};
 
 /// How long a program may take alone.
 const NATIVE_TIME_MAX: Duration = Duration::from_secs(600);
 /// How long it may take in another variant, as a multiple of its time alone, and at least.
-const TIMES_LONGER_MAX: f64 = 30.0;
-const LEG_TIME_MAX_LEAST: Duration = Duration::from_secs(60);
+const TIME_LIMIT: TimeLimit = TimeLimit { times_longer: 30.0, least: Duration::from_secs(60) };
 /// Far memory as a multiple of the peak, and at least: heaps are larger than what is resident of them, and sort asks
 /// for its buffer of 2 GiB at once.
 const FAR_TIMES_PEAK: u64 = 2;
@@ -162,6 +163,26 @@ pub struct Bench<'a> {
     kernel: Result<KernelSwap, String>,
 }
 
+/// How long a program may take in another variant than alone.
+#[derive(Clone, Copy, PartialEq, Debug)]
+struct TimeLimit {
+    /// A multiple of its time alone.
+    times_longer: f64,
+    least: Duration,
+}
+
+impl TimeLimit {
+    fn of(self, alone_seconds: f64) -> Duration {
+        Duration::from_secs_f64(alone_seconds * self.times_longer).max(self.least)
+    }
+}
+
+/// A program in all variants.
+struct Compared {
+    native: Series,
+    limited: Vec<Series>,
+}
+
 /// The runs of a variant with one local memory; there is no limit of the program alone.
 type Series = comparison::Series<(Variant, Option<u64>), Trial>;
 
@@ -213,18 +234,32 @@ impl<'a> Bench<'a> {
             let all = self.settings.legs.iter().map(skipped);
             return Ok(all.map(|series| self.result(program, &series, &series, None)).collect());
         };
+        let compared = self.compare(program.name, &task, TIME_LIMIT, progress)?;
+        let results =
+            compared.all().map(|series| self.result(program, series, &compared.native, compared.zram_of(series)));
+        Ok(results.filter(|result| self.settings.legs.contains(&result.figures.leg)).collect())
+    }
+
+    /// Runs a task in each variant, in turns.
+    fn compare(
+        &self,
+        name: &str,
+        task: &Task,
+        time_limit: TimeLimit,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<Compared, BenchError> {
         let mut native = Series::new((Variant::Native, None));
         let mut limited: Vec<Series> = Vec::new();
         for turn in 1..=self.settings.runs {
-            let mut show = |leg: Variant| {
-                progress(&format!("{}: {} ({turn}/{})", program.name, leg.name(), self.settings.runs));
+            let mut show = |leg: Variant, bytes: Option<u64>| {
+                let local = bytes.map_or_else(String::new, |bytes| format!(", {} local", format_bytes(bytes)));
+                progress(&format!("{name}: {}{local} ({turn}/{})", leg.name(), self.settings.runs));
             };
-            show(Variant::Native);
-            native.attempt(|_| Ok::<_, BenchError>(ended(self.trial(&task, &[], NATIVE_TIME_MAX)?)))?;
+            show(Variant::Native, None);
+            native.attempt(|_| Ok::<_, BenchError>(ended(self.trial(task, &[], NATIVE_TIME_MAX)?)))?;
             // The program alone is what the others' limits follow from.
             let Some(alone) = native.trials.last().filter(|_| !native.is_over()) else { break };
-            let time_max = Duration::from_secs_f64(alone.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
-            let limits = Limits { time_max, peak_bytes: alone.peak_bytes };
+            let limits = Limits { time_max: time_limit.of(alone.wall_seconds), peak_bytes: alone.peak_bytes };
             if turn == 1 {
                 limited = self.limited(alone.peak_bytes);
             }
@@ -235,10 +270,10 @@ impl<'a> Bench<'a> {
                 if series.is_over() {
                     continue;
                 }
-                show(series.variant.0);
+                show(series.variant.0, series.variant.1);
                 series.attempt(|(leg, bytes)| {
                     let bytes = bytes.expect("only the program alone has no limit");
-                    self.run_limited(&task, *leg, bytes, &limits)
+                    self.run_limited(task, *leg, bytes, &limits)
                 })?;
             }
         }
@@ -247,13 +282,7 @@ impl<'a> Bench<'a> {
             let without = |leg: &Variant| Series { failed: failed.clone(), ..Series::new((*leg, None)) };
             limited = self.settings.legs.iter().filter(|leg| **leg != Variant::Native).map(without).collect();
         }
-        let zram = |bytes| limited.iter().find(move |series| series.variant == (Variant::Zram, bytes));
-        let results = std::iter::once(&native).chain(&limited).map(|series| {
-            let (leg, bytes) = series.variant;
-            let zram = if leg == Variant::Yonder { zram(bytes) } else { None };
-            self.result(program, series, &native, zram)
-        });
-        Ok(results.filter(|result| self.settings.legs.contains(&result.figures.leg)).collect())
+        Ok(Compared { native, limited })
     }
 
     /// Each variant with each local memory, without runs.
@@ -313,6 +342,20 @@ impl<'a> Bench<'a> {
                 .map(|kernel| kernel.name.clone()),
             figures: series.beside(native, zram),
         }
+    }
+}
+
+impl Compared {
+    /// The program alone first.
+    fn all(&self) -> impl Iterator<Item = &Series> {
+        std::iter::once(&self.native).chain(&self.limited)
+    }
+
+    /// What runs under Yonder are compared with: those with swap on zram and as much local memory.
+    fn zram_of(&self, series: &Series) -> Option<&Series> {
+        let (leg, bytes) = series.variant;
+        let zram = |other: &&Series| other.variant == (Variant::Zram, bytes);
+        self.limited.iter().find(zram).filter(|_| leg == Variant::Yonder)
     }
 }
 

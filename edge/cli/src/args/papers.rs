@@ -127,7 +127,7 @@ mod tests {
     fn parsed(words: &[&str]) -> Result<PapersArgs, String> {
         let words = ["yonder", "papers"].iter().chain(words);
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
-            Command::Papers(args) => Ok(args),
+            Some(Command::Papers(args)) => Ok(args),
             other => panic!("another command: {other:?}"),
         }
     }

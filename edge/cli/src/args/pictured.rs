@@ -43,7 +43,7 @@ mod tests {
     #[test]
     fn pictures_are_asked_for_beside_the_flags_of_the_benchmark() {
         let words = ["yonder", "bench", "scale-pages", "--entries", "1,2", "--out", "pictures"];
-        let Command::Bench(BenchArgs { what: BenchWhat::ScalePages(args) }) =
+        let Some(Command::Bench(BenchArgs { what: BenchWhat::ScalePages(args) })) =
             Cli::try_parse_from(words).unwrap().command
         else {
             panic!("another command")

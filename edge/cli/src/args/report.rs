@@ -101,7 +101,7 @@ mod tests {
     fn parsed(words: &str) -> Result<ReportArgs, String> {
         let words = ["yonder", "report"].into_iter().chain(words.split_whitespace());
         match Cli::try_parse_from(words).map_err(|error| error.to_string())?.command {
-            Command::Report(args) => Ok(args),
+            Some(Command::Report(args)) => Ok(args),
             other => panic!("another command: {other:?}"),
         }
     }

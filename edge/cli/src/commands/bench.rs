@@ -25,9 +25,10 @@ mod victims;
 mod ycsb;
 
 use std::process::ExitCode;
+use std::sync::Arc;
 
-use anyhow::bail;
-use yonder::Access;
+use anyhow::{bail, ensure};
+use yonder::{Access, FarMemory};
 use yonder_bench::array::{Array, ArrayResult, ArraySettings};
 use yonder_bench::fault::{FaultResult, FaultSettings};
 use yonder_bench::peers::run_resident;
@@ -36,11 +37,12 @@ use yonder_bench::rread::Direction;
 use yonder_bench::soak::SoakSettings;
 use yonder_bench::switch::SwitchResult;
 use yonder_bench::{Summary, fault, reclaim, scale_clients, soak, switch};
+use yonder_metrics::{MetricsServer, Sample};
 
 pub(super) use self::fault_breakdown::{by_name, picture as breakdown_bars};
 pub(super) use self::launch::{Launcher, stop_on_ctrl_c};
 pub(super) use self::programs::run_prefix;
-use crate::args::{ArrayArgs, BenchArgs, BenchWhat, Json, MemoryArgs, SwitchArgs};
+use crate::args::{ArrayArgs, BenchArgs, BenchWhat, Json, MemoryArgs, SwitchArgs, is_of_this_machine};
 use crate::output::{Bar, json_line, line, with_bar};
 use crate::setup::Setup;
 use crate::table::{Column, Printer, number, offered, with_spread};
@@ -155,6 +157,7 @@ fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
     };
     let bar = Bar::new("bench array");
     let array = Array::prepare(&settings, &mut |what, share| bar.show(what, share))?;
+    let _metrics = args.metrics.as_deref().map(|address| serve_metrics(address, array.far().clone())).transpose()?;
     let mut printer = Printer::new(args.json, ARRAY);
     for (number, rate) in args.rate.iter().enumerate() {
         settings.rate = *rate;
@@ -167,6 +170,17 @@ fn run_array(args: &ArrayArgs) -> anyhow::Result<()> {
         predictions::words(&result.predicted).map_or(Ok(()), |words| printer.say(&format!("{:>8} {words}", "")))?;
     }
     Ok(())
+}
+
+/// Shows what far memory counts while the benchmark runs, until the result is dropped.
+fn serve_metrics(address: &str, far: FarMemory) -> anyhow::Result<MetricsServer> {
+    let example = yonder_metrics::DEFAULT_ADDRESS;
+    ensure!(
+        is_of_this_machine(address),
+        "{address} is reached from other machines: type an address of this machine, such as {example}"
+    );
+    let sample = move || Sample { paging: Some(far.stats()), ..Sample::default() };
+    Ok(yonder_metrics::serve(address, Arc::new(sample))?)
 }
 
 fn run_switch(args: &Json<SwitchArgs>) -> anyhow::Result<()> {

@@ -7,7 +7,7 @@
 
 mod guide;
 mod process;
-mod program;
+pub(super) mod program;
 mod report;
 pub(crate) mod size;
 mod symbols;

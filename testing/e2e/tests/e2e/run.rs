@@ -16,6 +16,7 @@ mod refusals;
 mod reports;
 mod sizes;
 mod threads;
+mod trying;
 
 use std::path::Path;
 use std::time::Duration;

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -11,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::catalogue::{PROGRAMS, Program};
 use super::told::Told;
 use super::trial::Task;
-use super::{LEG_TIME_MAX_LEAST, NATIVE_TIME_MAX, Scale, TIMES_LONGER_MAX, known_program};
+use super::{NATIVE_TIME_MAX, Scale, TIME_LIMIT, known_program};
 use crate::children::Launch;
 use crate::comparison::{ends, median, sorted};
 use crate::flags::{BENCHMARK, positive_count};
@@ -130,7 +129,7 @@ fn compare(
 ) -> Result<AutoResult, BenchError> {
     // The first run leaves what all others are compared with.
     let alone = runs.run_alone(NATIVE_TIME_MAX)?;
-    let time_max = Duration::from_secs_f64(alone.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
+    let time_max = TIME_LIMIT.of(alone.wall_seconds);
     let values = [
         ("{far}", settings.far.clone()),
         ("{memory}", MEMORY.to_owned()),

@@ -6,7 +6,7 @@
 
 use std::ffi::OsString;
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use rand::rngs::SmallRng;
@@ -40,6 +40,8 @@ pub(super) enum Work {
         /// The file in the folder where it runs that it writes the seconds of its work to, if it knows them itself.
         seconds: Option<&'static str>,
     },
+    /// To run to its end where its user is, with what it reads, and what it writes is compared.
+    Own { command: Vec<OsString>, input: Option<PathBuf> },
     /// To serve a client that compares.
     Serve { protocol: Protocol, loads: Vec<Load> },
 }

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::time::Duration;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
@@ -14,7 +13,7 @@ use yonder::units::PAGE_BYTES;
 use super::catalogue::{PROGRAMS, Program, Work};
 use super::told::Told;
 use super::trial::Task;
-use super::{LEG_TIME_MAX_LEAST, NATIVE_TIME_MAX, Scale, TIMES_LONGER_MAX, known_program};
+use super::{NATIVE_TIME_MAX, Scale, TIME_LIMIT, known_program};
 use crate::children::Launch;
 use crate::comparison::{ends, median};
 use crate::flags::{BENCHMARK, positive_count};
@@ -146,7 +145,7 @@ impl OfProgram<'_> {
         let told = Told { launch: self.launch, task: self.task, stop };
         let shared = [("{far}", far.clone()), ("{memory}", MEMORY.to_owned()), ("{points}", points.to_string())];
         let alone = told.run_alone(NATIVE_TIME_MAX)?;
-        let time_max = Duration::from_secs_f64(alone.wall_seconds * TIMES_LONGER_MAX).max(LEG_TIME_MAX_LEAST);
+        let time_max = TIME_LIMIT.of(alone.wall_seconds);
         show("size", 0.1);
         let (_, sized) = told.run::<Sized>(size_prefix, &shared, time_max)?;
         let points = &sized.far.first().ok_or_else(|| BenchError::Child("nothing was predicted".to_owned()))?.points;

@@ -8,7 +8,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{ErrorKind, Read};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
@@ -124,6 +124,12 @@ impl Task {
         Ok(work.map(|work| Self { place, work }))
     }
 
+    /// A program of the user's, which is run where he is, and reads `input` if there is any.
+    pub(super) fn own(command: &[OsString], input: Option<&Path>) -> Result<Self, BenchError> {
+        let work = Work::Own { command: command.to_vec(), input: input.map(Path::to_owned) };
+        Ok(Self { place: Place::new()?, work })
+    }
+
     /// What it is.
     pub(super) fn work(&self) -> &Work {
         &self.work
@@ -133,6 +139,7 @@ impl Task {
     pub(super) fn run(&self, runner: Runner<'_>) -> Result<Trial, BenchError> {
         let trial = match &self.work {
             Work::Batch { command, output, seconds } => self.run_batch(runner, command, *output, *seconds),
+            Work::Own { command, input } => self.run_own(runner, command, input.as_deref()),
             Work::Serve { protocol, loads } => self.serve(runner, *protocol, loads),
         }?;
         if trial.end == End::Stopped { Err(stopped()) } else { Ok(trial) }
@@ -171,6 +178,22 @@ impl Task {
         Ok(Trial { seconds, wall_seconds, peak_bytes, wrong: u64::from(!is_right), gets: None, end })
     }
 
+    fn run_own(&self, runner: Runner<'_>, command: &[OsString], input: Option<&Path>) -> Result<Trial, BenchError> {
+        let input = match input {
+            Some(path) => File::open(path)?.into(),
+            None => Stdio::null(),
+        };
+        let start = Instant::now();
+        let mut running = Running::start_with(&mut runner.command(command), input, runner.time_max, runner.stop)?;
+        let is_right = self.place.is_right(&mut running.output())?;
+        let Ended { end, peak_bytes } = running.wait()?;
+        let seconds = start.elapsed().as_secs_f64();
+        if end == End::Well {
+            self.place.keep_first()?;
+        }
+        Ok(Trial { seconds, wall_seconds: seconds, peak_bytes, wrong: u64::from(!is_right), gets: None, end })
+    }
+
     fn serve(&self, runner: Runner<'_>, protocol: Protocol, loads: &[Load]) -> Result<Trial, BenchError> {
         let address = free_address()?;
         let mut running = runner.start(&stock::command(protocol, address.port()), &self.place.run()?)?;
@@ -195,11 +218,18 @@ impl Task {
 impl Runner<'_> {
     /// Starts a program's own command behind the prefix, in a folder of its own.
     fn start(&self, command: &[OsString], folder: &Path) -> Result<Running, BenchError> {
+        let mut command = self.command(command);
+        command.current_dir(folder).env("TMPDIR", folder).envs(ENVIRONMENT);
+        Running::start(&mut command, self.time_max, self.stop)
+    }
+
+    /// A program's own command behind the prefix.
+    fn command(&self, command: &[OsString]) -> Command {
         let words: Vec<&OsString> = self.prefix.iter().chain(command).collect();
         let (program, arguments) = words.split_first().expect("a command has a program");
-        let mut command: Command = self.launch.guarded(Path::new(program));
-        command.args(arguments).current_dir(folder).env("TMPDIR", folder).envs(ENVIRONMENT);
-        Running::start(&mut command, self.time_max, self.stop)
+        let mut command = self.launch.guarded(Path::new(program));
+        command.args(arguments);
+        command
     }
 }
 

@@ -117,7 +117,7 @@ mod tests {
             };
             let command = launcher.client(&task);
             let words = std::iter::once(command.get_program()).chain(command.get_args());
-            let Subcommand::Bench(BenchArgs { what: BenchWhat::ScaleClient(args) }) =
+            let Some(Subcommand::Bench(BenchArgs { what: BenchWhat::ScaleClient(args) })) =
                 Cli::try_parse_from(words).unwrap().command
             else {
                 panic!("another command")
@@ -137,7 +137,9 @@ mod tests {
         };
         let command = launcher.node(&task);
         let words: Vec<_> = command.get_args().skip(3).collect();
-        let Subcommand::Node(args) = Cli::try_parse_from(words).unwrap().command else { panic!("another command") };
+        let Some(Subcommand::Node(args)) = Cli::try_parse_from(words).unwrap().command else {
+            panic!("another command")
+        };
         assert_eq!((args.memory, args.page_size, args.busy_poll), (1 << 20, Some(4096), true));
     }
 }
