@@ -70,7 +70,9 @@ pub(crate) const CI: [Step; 10] = [
 const SIM: [&str; 4] = ["yonder-sim", "node", "--seeds", "0..10000"];
 
 /// Each night: the build that users get, and with it what the tests do for seconds, for minutes.
-pub(crate) const NIGHTLY: [Step; 9] = [
+pub(crate) const NIGHTLY: [Step; 10] = [
+    // Each crate of the public interface as whoever gets it alone would build it.
+    Step { name: "publish", work: Work::Cargo(&["publish", "--workspace", "--dry-run", "--allow-dirty"], &[]) },
     Step { name: "release", work: Work::Cargo(&["build", "--release"], &[]) },
     Step { name: "sim", work: Work::Chore(sim::run) },
     Step { name: "fuzz", work: Work::Chore(fuzz::run) },
@@ -88,6 +90,7 @@ pub(crate) const NIGHTLY: [Step; 9] = [
                 "bench",
                 "workloads",
                 "figures",
+                "web::",
             ],
             &[("YONDER_E2E_SECONDS", "60")],
         ),

@@ -4,7 +4,7 @@
 //!
 //! ```text
 //! yonder node --listen udp://127.0.0.1:7000 --memory 1GiB
-//! cargo run -p yonder --example lock_between_processes -- udp://127.0.0.1:7000
+//! cargo run -p yonder-memory --example lock_between_processes -- udp://127.0.0.1:7000
 //! ```
 
 use std::error::Error;

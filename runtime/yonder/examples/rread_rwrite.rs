@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! yonder node --listen udp://127.0.0.1:7000 --memory 1GiB
-//! cargo run -p yonder --example rread_rwrite -- udp://127.0.0.1:7000
+//! cargo run -p yonder-memory --example rread_rwrite -- udp://127.0.0.1:7000
 //! ```
 
 use yonder::clib::{ClibError, Permission, Process, Thread};

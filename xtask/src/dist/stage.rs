@@ -16,6 +16,8 @@ const DEVICE_RULE: &str = "\
 KERNEL==\"userfaultfd\", GROUP=\"userfaultfd\", MODE=\"0660\"
 ";
 const GROUPS: &str = "g userfaultfd -\n";
+/// A dashboard for Grafana and alerts for Prometheus, and where they are.
+const MONITORING: (&str, [&str; 2]) = ("edge/cli/monitoring", ["yonder-alerts.yml", "yonder-dashboard.json"]);
 
 /// It is gone when this is.
 pub(super) struct Stage(tempfile::TempDir);
@@ -55,6 +57,11 @@ impl Stage {
         place(GROUPS.as_bytes(), below("lib/sysusers.d/yonder.conf"), Use::Read)?;
         for (name, content) in manifests::files(root)? {
             place(&content, below("share/yonder/containers").join(name), Use::Read)?;
+        }
+        let (folder, names) = MONITORING;
+        for name in names {
+            let content = read(&root.join(folder).join(name))?;
+            place(&content, below("share/yonder/monitoring").join(name), Use::Read)?;
         }
         for (from, to) in [("README.md", "README.md"), ("LICENSE-MIT", "LICENSE-MIT"), ("LICENSE-APACHE", "copyright")]
         {
