@@ -309,7 +309,7 @@ mod tests {
         for _ in 0..2 {
             let installed = install(&root, &built, &Places::at(to.0.path()), "1.2.3").unwrap();
             assert!(
-                installed.len() == 10 + SERVICE_NAMES.len() + guides.len()
+                installed.len() == 11 + SERVICE_NAMES.len() + guides.len()
                     && installed.iter().all(|path| path.starts_with(to.0.path()) && path.exists())
             );
         }
