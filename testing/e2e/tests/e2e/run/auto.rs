@@ -1,7 +1,7 @@
 //! `yonder run --local auto`: a program gives back what it does not need, and is what it is.
 
 use serde_json::Value;
-use yonder_e2e::{Ended, Yonder};
+use yonder_e2e::{Ended, Yonder, alone};
 
 /// Most of its time it works on a tenth of its memory.
 const PHASES: [&str; 5] = ["workload", "phases", "--size", "16MiB", "--check"];
@@ -18,6 +18,8 @@ fn told(yonder: Yonder, local: &[&str]) -> (Ended, Value) {
 #[test]
 fn a_program_gives_back_what_it_does_not_need() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
+    // How long a page may stay follows from what faults have taken of late.
+    let _alone = alone();
     let number = |summary: &Value, name: &str| summary[name].as_u64().unwrap_or_else(|| panic!("{name}: {summary}"));
     let alone = yonder.run(&PHASES);
     let (ended, all) = told(yonder, &["--local", "100%"]);

@@ -1,6 +1,6 @@
 //! `yonder try`, and `yonder` alone: what a newcomer types first.
 
-use yonder_e2e::Yonder;
+use yonder_e2e::{Yonder, busy};
 
 /// A program that sorts twice as much as the smallest local memory that is tried.
 const SORT: [&str; 5] = ["workload", "quicksort", "--size", "64MiB", "--check"];
@@ -8,6 +8,7 @@ const SORT: [&str; 5] = ["workload", "quicksort", "--size", "64MiB", "--check"];
 #[test]
 fn a_program_is_tried_with_less_memory_and_what_to_type_is_said() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
+    let _turn = busy();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let picture = folder.path().join("sort.svg");
     let flags = ["try", "--local", "100%,50%", "--picture", picture.to_str().expect("text"), "--json", "--"];
@@ -33,6 +34,7 @@ fn a_program_is_tried_with_less_memory_and_what_to_type_is_said() {
 #[test]
 fn what_cannot_be_tried_is_one_line() {
     let Some(yonder) = Yonder::ready_to_run() else { return };
+    let _turn = busy();
     let folder = tempfile::tempdir().expect("a temporary folder");
     let picture = folder.path().join("none.svg");
     let picture = picture.to_str().expect("text");
